@@ -80,7 +80,8 @@ def test_the_gradient_is_that_of_finite_differences():
 
     learner.direct.step = note  # type: ignore[method-assign]
     learner.learn(np.concatenate([Z, last.astype(np.float32)], axis=1), words)
-    learner.finish()
+    learner.flush()
+    learner.settle()
     assert len(steps) == 4  # of the classes on three batches, and of the words
     np.testing.assert_allclose(sum(steps), wanted, atol=2e-4)
 

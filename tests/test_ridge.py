@@ -13,7 +13,7 @@ from esnlm import RidgeReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.class_based.word_factors import ClassLayout, shared_ridge
-from esnlm.readouts.linear.ridge import _Spectrum
+from esnlm.readouts.linear.spectrum import Spectrum
 
 
 def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +49,7 @@ def test_no_variance_is_below_zero_however_singular_the_states() -> None:
     X, y = pairs()
     moments = Moments(36, 5).add(np.hstack([X, X, X]), y)
     assert np.linalg.eigvalsh(moments.centred_gram()).min() < 0  # by rounding
-    assert _Spectrum(moments).values.min() == 0
+    assert Spectrum(moments).values.min() == 0
 
 
 def test_generalised_cross_validation_equals_its_definition() -> None:

@@ -17,7 +17,7 @@ from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
-from esnlm.utils.validation import Count, OneOf, check_parameters, limited
+from esnlm.utils.validation import Count, OneOf, limited
 
 # Classes for each √V where frequent words have their own, and the share of such classes.
 _CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
@@ -150,7 +150,7 @@ class ClassFactoredReadout(TwoLevelReadout):
 
     def _start(self) -> None:
         """Check the parameters, set the readouts of both factors and forget any earlier fit."""
-        check_parameters(self)
+        super()._start()
         if self.n_classes is not None and not isinstance(self.clustering, str):
             raise ValueError(
                 f"n_classes={self.n_classes} has no effect, as clustering names the class of every"
@@ -161,7 +161,6 @@ class ClassFactoredReadout(TwoLevelReadout):
         )
         self._words = factors.factor_readout("word_readout", self.word_readout, self.random_state)
         self._separate: SeparateFactors | None = None
-        super()._start()
         if self.solver == "joint" and not self._may_be_joint:
             raise ValueError(
                 "solver 'joint' takes words by softmax or ridge, and classes by these or a mixture"

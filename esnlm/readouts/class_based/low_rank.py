@@ -9,7 +9,7 @@ from esnlm.readouts.class_based.readout import TwoLevelReadout
 from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.class_based.word_clusters import frequent_words_and_clusters
 from esnlm.utils.arrays import Array, Floats32, Ints
-from esnlm.utils.validation import Count, Number, check_parameters, limited
+from esnlm.utils.validation import Count, Number, limited
 
 _RATE, _RATE_POWER = 7.3, -0.84
 # Batches of a pass; with direct connections as many as all passes would have at least.
@@ -135,19 +135,11 @@ class LowRankReadout(TwoLevelReadout):
 
     unigram_: Floats32 | None = field(default=None, init=False)
 
-    def _start(self) -> None:
-        check_parameters(self)
-        super()._start()
-
-    def _penalty(self, n_rows: int) -> float:
-        if self.alpha is not None:
-            return self.alpha
-        return _PENALTY_OF_FEW_ROWS if n_rows <= _FEW_ROWS else _PENALTY
-
     def _settings(self, n_rows: int) -> TwoLevelSettings:
         """Return settings for softmax classes and words, with the penalty for ``n_rows`` rows."""
-        alpha = self._penalty(n_rows)
-        n_pairs = self.n_pairs
+        alpha, n_pairs = self.alpha, self.n_pairs
+        if alpha is None:
+            alpha = _PENALTY_OF_FEW_ROWS if n_rows <= _FEW_ROWS else _PENALTY
         if n_pairs is None:
             n_pairs = _PAIRS if self.n_direct > 1 else 0
         return TwoLevelSettings(

@@ -15,6 +15,7 @@ from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
 from esnlm.utils.sums import Keyed, Sums
+from esnlm.utils.validation import check_parameters
 
 
 class TwoLevelReadout(BufferedReadout):
@@ -45,6 +46,7 @@ class TwoLevelReadout(BufferedReadout):
         """Set the learner's weights to the learned attributes, which were loaded."""
 
     def _start(self) -> None:
+        check_parameters(self)
         self._learner, self._n_copies = None, 1
         self._training_passes, self._sample_rows = 1, 0
         self.history_: list[float] = []
@@ -63,7 +65,8 @@ class TwoLevelReadout(BufferedReadout):
     def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self._may_be_joint:
             learner = self._learner = self._make_learner(n_rows, counts)
-            self._training_passes = learner.n_passes
+            # One for ridge, and more than were asked for where rows are few.
+            self._training_passes = 1 if learner.is_ridge else learner.schedule.n_passes
             self._sample_rows = learner.schedule.survey_rows
             self._streaming = True
 
@@ -74,7 +77,10 @@ class TwoLevelReadout(BufferedReadout):
         return learner.moments if learner.pilot is None else learner.pilot.moments
 
     def _enable_averaging(self, n_copies: int) -> bool:
-        if self._learner is None or self._learner.mixes_ridge:
+        if self._learner is None:
+            return False
+        settings = self._learner.settings
+        if (settings.n_experts == 0) == settings.softmax_words:  # moments beside steps
             return False
         self._n_copies = self._learner.n_copies = n_copies
         return True
@@ -108,7 +114,8 @@ class TwoLevelReadout(BufferedReadout):
         if self._learner is None:
             super()._finish(held_out)
             return
-        self._learner.finish()
+        self._learner.flush()
+        self._learner.settle()
         self._show()
 
     @property

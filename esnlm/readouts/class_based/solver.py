@@ -29,6 +29,8 @@ _PSEUDOCOUNT = 0.5
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
+# Waiting rows: components (n, P), words (n,), last tokens (n, n_direct).
+_WAITING = "Z", "words", "last"
 # Where states tell nothing, components are made by direct connections alone: deviation of the
 # first weights, and of a component as it is taken to be: the best of nine on held-out lines.
 _BLANK_WEIGHT, _BLANK_SCALE = 0.1, 0.3
@@ -125,24 +127,12 @@ class TwoLevelLearner(Stateful):
         self.discounts: Floats32 | None = None
         self.unigrams: Floats32 | None = None
         self.ridge_behind = False
-        self.rows, self.word_rows = _waiting(), _waiting()
-
-    @property
-    def n_passes(self) -> int:
-        """Passes over the rows: one for ridge; more than were asked for where rows are few."""
-        return 1 if self.is_ridge else self.schedule.n_passes
+        self.rows, self.word_rows = Rows(*_WAITING), Rows(*_WAITING)
 
     @property
     def is_ridge(self) -> bool:
         """Whether classes and words are solved from moments, without steps."""
         return self.settings.n_experts == 0 and not self.settings.softmax_words
-
-    @property
-    def mixes_ridge(self) -> bool:
-        """Whether one of classes and words is solved from moments, and the other takes steps."""
-        return not self.is_ridge and not (
-            self.settings.n_experts != 0 and self.settings.softmax_words
-        )
 
     def after_merge(self, sums: Sums) -> None:
         """Follow moments that were taken from ``sums``: those of the sample, or of all rows."""
@@ -251,11 +241,6 @@ class TwoLevelLearner(Stateful):
         if self.pilot is None:
             self._flush(self._rates_now)
 
-    def finish(self) -> None:
-        """Learn the rows still waiting, and solve."""
-        self._flush(self._rates_now)
-        self.settle()
-
     def components(self, X: Array) -> Array:
         """Components (n, P) of X (n, n_columns), in X's dtype."""
         states, last = self._split(X)
@@ -354,7 +339,7 @@ class TwoLevelLearner(Stateful):
     def _step(self, rates: _Rates, over: TileMap) -> None:
         """Take a step of the classes on the waiting rows; of the words when there are enough."""
         Z, words, last = self.rows.joined()
-        self.rows = _waiting()
+        self.rows = Rows(*_WAITING)
         self.direct.add_to(Z, last)
         if self.class_solver is not None:
             in_z = np.empty_like(Z) if self.settings.n_direct else None
@@ -376,7 +361,7 @@ class TwoLevelLearner(Stateful):
         in_z = np.empty_like(Z) if self.settings.n_direct else None
         less = None if self.discounts is None else self.discounts[words]
         self.word_solver.step(Z, words, self.n_word_rows, rates.words, over, in_z, less)
-        self.word_rows, self.n_word_rows = _waiting(), 0
+        self.word_rows, self.n_word_rows = Rows(*_WAITING), 0
         if in_z is not None:
             self.direct.step(last, in_z, rates.direct)
 
@@ -387,8 +372,3 @@ class TwoLevelLearner(Stateful):
         worth = n_rows * width * len(self.shift) >= _WORTH_THREADS
         with one_blas_thread(), tile_map(None if worth else 1) as over:
             yield over
-
-
-def _waiting() -> Rows:
-    """No rows yet: components Z (n, P), words (n,), last tokens (n, n_direct)."""
-    return Rows("Z", "words", "last")

@@ -11,8 +11,8 @@ from scipy import linalg
 
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.linear.ridge import gcv_error, inverse_of, penalty_path
 from esnlm.readouts.linear.simplex import floor_rows
+from esnlm.readouts.linear.spectrum import gcv_error, inverse_of, penalty_path
 from esnlm.readouts.softmax.loss import log_softmax, logits
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.threads import one_blas_thread, tile_map
@@ -112,7 +112,10 @@ class WordFactors:
             for c, rows in parts[first::TASKS]:
                 run = layout.runs[c]
                 Z = logits(X[rows], self.coef[run].T, self.intercept[run])
-                self._normalise_class(Z, run)
+                if self.floor is None:
+                    log_softmax(Z)
+                else:
+                    np.log(floor_rows(Z, self.floor[run].astype(Z.dtype, copy=False)), out=Z)
                 out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
 
         n_tasks = min(TASKS, len(parts))
@@ -131,12 +134,6 @@ class WordFactors:
             total = np.add.reduceat(Z, starts, axis=1)
             np.log(Z, out=Z)
         Z += np.repeat(log_class - np.log(total), sizes, axis=1)
-
-    def _normalise_class(self, Z: Array, run: slice) -> None:
-        if self.floor is None:
-            log_softmax(Z)
-        else:
-            np.log(floor_rows(Z, self.floor[run].astype(Z.dtype, copy=False)), out=Z)
 
 
 def shared_ridge(

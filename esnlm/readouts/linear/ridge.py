@@ -1,6 +1,5 @@
 """Closed-form linear readout: least squares to one-hot targets, projected to distributions."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
@@ -13,17 +12,14 @@ from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
+from esnlm.readouts.linear.spectrum import Spectrum, gcv_error, inverse_of, penalty_path
 from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
 from esnlm.utils.state_dict import saved
 from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Count, Number, OneOf, check_parameters, limited
 
 _PATH = np.logspace(-9, 0, 28)
-# Penalties that are no smaller than so many times what rounding moves eigenvalues by.
-_TRUSTED = 4.0
 _OUTPUT_BYTES = 1 << 24
-# Eigenvalues below it count as zero: the square of their inverse would overflow.
-_LEAST_VALUE = 1e-130
 # Products that choosing a penalty may cost, those a class costs beside its outputs, and the rows
 # below which the choice would be noise.
 _JUDGING_WORK = 1 << 40
@@ -147,7 +143,7 @@ class RidgeReadout(StreamingReadout):
             for X, codes in part:
                 moments.add(X, codes)
             alpha = self.alpha_
-            self._set_solution(moments, alpha, _Spectrum(moments).coefficients(alpha))
+            self._set_solution(moments, alpha, Spectrum(moments).coefficients(alpha))
 
     def _absorb(self, X: Array, codes: Ints) -> None:
         self._pass_moments().add(X, codes)
@@ -184,7 +180,7 @@ class RidgeReadout(StreamingReadout):
             alpha = float(self.alpha)
             self._set_solution(moments, alpha, _coefficients(moments, alpha))
             return
-        spectrum = _Spectrum(moments)
+        spectrum = Spectrum(moments)
         alphas = penalty_path(_PATH, spectrum.values[-1], spectrum.rounding)
         if self.alphas is not None:
             alphas = np.asarray(self.alphas, dtype=np.float64)
@@ -201,7 +197,7 @@ class RidgeReadout(StreamingReadout):
         self.alpha_, self.coef_, self._stale = alpha, coef, False
         self.intercept_ = moments.counts / moments.n - coef @ moments.mean
 
-    def _held_out_scores(self, spectrum: "_Spectrum", alphas: Floats, held_out: Blocks) -> Floats:
+    def _held_out_scores(self, spectrum: Spectrum, alphas: Floats, held_out: Blocks) -> Floats:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
         total, n_rows = np.zeros(len(alphas)), 0
         floor = self._floor()
@@ -245,67 +241,9 @@ def _coefficients(moments: Moments, alpha: float) -> Floats:
         if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
             raise linalg.LinAlgError
     except linalg.LinAlgError:
-        return _Spectrum(moments).coefficients(alpha)
+        return Spectrum(moments).coefficients(alpha)
     solved = linalg.cho_solve(factor, moments.centred_sums().T, check_finite=False)
     return np.ascontiguousarray(solved.T)
-
-
-class _Spectrum:
-    """Eigendecomposition of the centred Gram matrix, and the statistics of every penalty."""
-
-    def __init__(self, moments: Moments) -> None:
-        """Decompose the centred Gram matrix, and rotate the centred sums to its eigenvectors."""
-        self.n = moments.n
-        self.mean = moments.mean
-        self.frequencies = moments.counts / moments.n
-        self.values, self.vectors = linalg.eigh(
-            moments.centred_gram(), overwrite_a=True, check_finite=False, driver="evd"
-        )
-        self.rounding = max(-float(self.values[0]), 0.0)
-        np.maximum(self.values, 0.0, out=self.values)
-        self.rotated_sums = self.vectors.T @ moments.centred_sums().T
-        self.power = np.einsum("jv,jv->j", self.rotated_sums, self.rotated_sums)
-        # tr(YᵀY) of one-hot targets is n; centring takes n_v² / n off for each class.
-        self.variation = moments.n - float(np.sum(moments.counts**2.0)) / moments.n
-
-    def coefficients(self, alpha: float) -> Floats:
-        """Coefficients (V, n_units) of one penalty."""
-        shrunk = inverse_of(self.values + alpha)[:, None] * self.rotated_sums
-        return np.ascontiguousarray((self.vectors @ shrunk).T)
-
-
-def inverse_of(values: Floats) -> Floats:
-    """1 / value of eigenvalues, zero for those that are zero but for rounding."""
-    least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
-
-
-def penalty_path(shares: Floats, largest: float, rounding: float) -> Floats:
-    """Penalties of which one is chosen: rising shares of a Gram matrix's largest eigenvalue.
-
-    ``rounding`` is how far below zero an eigenvalue lies, which but for rounding none does. Along
-    directions that the states hardly take, eigenvalues are no more exact than that, so a smaller
-    penalty fits what rounding made of them, at a cross-validation error that looks small.
-    """
-    alphas = shares * max(largest, np.finfo(np.float64).tiny)
-    return alphas[alphas >= min(_TRUSTED * rounding, alphas[-1])]
-
-
-def gcv_error(
-    alpha: float, values: Floats, power: Floats, variation: float, n: int, n_intercepts: int = 1
-) -> float:
-    """Generalised cross-validation error of ridge, n RSS / (n - df)² (Golub, Heath & Wahba 1979).
-
-    ``values`` are the eigenvalues of the centred Gram matrix, of several regressions those of each
-    (n_intercepts, n_units); ``power`` the squared norms, over targets, of the cross moments along
-    the eigenvectors; ``variation`` is the sum of squares of the centred targets.
-    """
-    inverse = inverse_of(values + alpha)
-    explained = float((power * (2 * inverse - values * inverse**2)).sum())
-    left = n - n_intercepts - float((values * inverse).sum())
-    if left < 1e-6 * n:
-        return math.inf
-    return n * max(variation - explained, 0.0) / left**2
 
 
 def _first_rows(blocks: Blocks, n_rows: int) -> Iterator[Block]:
