@@ -40,7 +40,9 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """Write the surprisal (bits) of each sentence, word or token here, of several models in turn
     if need be: a column names the model."""
     unit: Literal["sentence", "word", "token"] | None = None
-    """Of --surprisal-csv (default: word, the sum over its tokens; ends are rows apart)."""
+    """Of --surprisal-csv (default: word; the end of a sentence is a row of its own)."""
+    uncorrected: Annotated[bool, Parameter(negative=())] = False
+    """A word's surprisal is the sum over its tokens: whether the word ends is left to the next."""
     interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
     """Also score with this model, and with the mean of both probabilities."""
     weight: Weight | None = None
@@ -126,6 +128,7 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
         (options.weight is not None, "--weight", options.interpolate, "--interpolate MODEL2"),
         (options.held_out, "--held-out", options.interpolate, "--interpolate MODEL2"),
         (options.unit, "--unit", options.surprisal_csv, "--surprisal-csv FILE"),
+        (options.uncorrected, "--uncorrected", options.surprisal_csv, "--surprisal-csv FILE"),
         (options.bins_csv, "--bins-csv", options.bins, "--bins TRAIN"),
     ):
         if is_given and not needs:
@@ -153,7 +156,11 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     models = [load_model(path, device=options.device) for path in paths]
     split = split_of(models[0], options.documents)
     names, layout = [str(path) for path in paths], options.layout()
-    of = partial(Evaluation, models, names, split, layout=layout, verbose=True)
+    word_ends = options.surprisal_csv is not None and options.unit in (None, "word")
+    of = partial(
+        Evaluation, models, names, split, layout=layout, verbose=True,
+        word_ends=word_ends and not options.uncorrected,
+    )  # fmt: skip
     if len(models) == 1:
         return of()
     check_alike(*models)

@@ -1,22 +1,19 @@
 """Calibration: whether what a model gives a probability of p comes true in a share p of cases."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.language_model import LanguageModel
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
-from esnlm.utils.arrays import Array, Floats, Ints64
+from esnlm.utils.arrays import Array, Floats
 
 #: Bins of equal width, as in Guo et al. (2017).
 N_BINS = 15
 #: Probabilities that are looked at, at most: tokens times the size of the vocabulary.
 MOST_PROBABILITIES = 200_000_000
 _MOST_TOKENS = 20_000
-_ROWS_AT_ONCE = 256
 #: Powers of ten between the bins of all words' probabilities.
 _DECADES = np.arange(-7, 0.5, 0.5)
 
@@ -62,7 +59,9 @@ def calibration(model: SequenceModel, stream: TokenStream) -> Calibration:
     fine = np.concatenate([[0.0], 10.0**_DECADES])
     sums = np.zeros((3, N_BINS))
     of_all = np.zeros((3, len(fine) - 1))
-    for probabilities, following in _distributions(model, evenly_spaced(stream, n_tokens)):
+    sample = evenly_spaced(stream, n_tokens)
+    for probabilities, places in model._distributions(sample):
+        following = sample.tokens[places]
         best = probabilities.argmax(axis=1)
         confidence = probabilities[np.arange(len(best)), best]
         sums += _sorted(confidence, best == following, edges)
@@ -74,26 +73,6 @@ def calibration(model: SequenceModel, stream: TokenStream) -> Calibration:
         raise CorpusError("the text holds no token to predict")
     error = float(np.abs(sums[1] - sums[2]).sum()) / n
     return Calibration(int(n), error, right / n, total / n, _bins(edges, sums), _bins(fine, of_all))
-
-
-def _distributions(model: SequenceModel, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
-    """Distributions (n, V) and the tokens (n,) that came, of all predicted tokens of a stream."""
-    if isinstance(model, LanguageModel):
-        for states, following in model._states.blocks(stream):
-            for first in range(0, len(following), _ROWS_AT_ONCE):
-                part = slice(first, first + _ROWS_AT_ONCE)
-                yield np.asarray(model.readout_.predict_proba(states[part])), following[part]
-        return
-    places = [0] if stream.starts is None else stream.starts.tolist()
-    for first, length in zip(places, stream.lengths.tolist(), strict=True):
-        tokens = np.asarray(stream.tokens[first : first + length], dtype=np.int64)
-        state = None
-        for begin in range(0, length - 1, _ROWS_AT_ONCE):
-            read = []
-            for token in tokens[begin : min(begin + _ROWS_AT_ONCE, length - 1)]:
-                state = model._read(np.array([token]), state)
-                read.append(state)
-            yield model._next_probabilities(read), tokens[begin + 1 : begin + 1 + len(read)]
 
 
 def _sorted(probabilities: Array, came: Array, edges: Floats) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.surprisal import ScoredText
+from esnlm.models.surprisal import ScoredText, end_bits
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shards import Shards
@@ -36,7 +36,8 @@ class Evaluation:
     ``models``: one with a tokenizer, or two that read text alike. ``names``: theirs in the rows.
     ``split``: what a document of a text is, and ``layout`` how its files are laid out; see
     `esnlm.text.corpus.TextCorpus`. ``weight``: with two models, share of the first in the
-    interpolation, which is a third row. ``verbose`` shows progress on standard error if it is a
+    interpolation, which is a third row. ``word_ends``: parts have what corrects the surprisal of
+    words, see `esnlm.models.surprisal.end_bits`. ``verbose`` shows progress on standard error if it is a
     terminal.
     """
 
@@ -46,6 +47,7 @@ class Evaluation:
     _: KW_ONLY
     weight: float | None = None
     layout: TextLayout = AS_WRITTEN
+    word_ends: bool = False
     verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -125,10 +127,18 @@ class Evaluation:
             if self.weight is not None:
                 mixed = interpolated(scores[0], scores[1], self.weight)
                 scores.append(np.where(predicted, mixed, 0.0))
-            yield ScoredText(docs, n_before, stream, predicted, scores)
+            ends = end_bits(self._last_model(), whole) if self.word_ends else None
+            if ends is not None:
+                ends = ends[:, len(tokens) - len(predicted) :]
+            yield ScoredText(docs, n_before, stream, predicted, scores, ends)
             n_before += len(docs)
             if stream.starts is None:
                 before = tokens[-_OVERLAP:]
+
+    def _last_model(self) -> SequenceModel:
+        """Return the model of the last row."""
+        last: SequenceModel = self.models[-1]
+        return last if self.weight is None else InterpolatedModel(*self.models, self.weight)
 
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""

@@ -55,6 +55,8 @@ _ENOUGH = 1000
 _MARGIN = 0.01
 # Above zero a logarithm may be by this: float32 sums of a million probabilities.
 _ROUNDING = 1e-2
+#: Distributions that are held at a time.
+ROWS_AT_ONCE = 256
 #: Share of unknown tokens above which scores come with a warning.
 MANY_UNKNOWN = 0.1
 
@@ -114,6 +116,19 @@ class SequenceModel(BaseEstimator, ABC):
         """Return the model; KeyError, TypeError or IndexError where something is missing."""
         raise ModelFormatError(f"no folder holds models of class {cls.__name__}: load its parts")
 
+    def _distributions(self, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
+        """Yield distributions (n, V) of predicted tokens, and their places (n,) in the stream."""
+        starts = [0] if stream.starts is None else stream.starts.tolist()
+        for start, length in zip(starts, stream.lengths.tolist(), strict=True):
+            state = None
+            for begin in range(start + 1, start + length, ROWS_AT_ONCE):
+                places = np.arange(begin, min(begin + ROWS_AT_ONCE, start + length))
+                states = []
+                for token in stream.tokens[places - 1]:
+                    state = self._read(np.array([token], dtype=np.int64), state)
+                    states.append(state)
+                yield self._next_probabilities(states), places
+
     def predict_proba(self, prefix: Any = ()) -> Floats:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
 
@@ -151,20 +166,22 @@ class SequenceModel(BaseEstimator, ABC):
         Count().check("k", k)
         return most_probable(self.predict_proba([prefix])[0], k, self.tokenizer_)
 
-    def surprisal(self, text: Any, *, counts: Any = None) -> "pd.DataFrame":
+    def surprisal(self, text: Any, *, counts: Any = None, corrected: bool = True) -> "pd.DataFrame":
         """Surprisal of every word of a text, in bits: a pandas DataFrame, a row a word.
 
         ``text`` is a string, or an iterable of them, one a document. Words stand between white
-        space; that of several tokens has the sum of their surprisals, so that the words of a
-        sentence and its end sum to its negative log-likelihood. Columns:
+        space. Tokens that carry the space before a word, as those of GPT-2 do, leave open whether
+        the word before has ended. That probability is moved from the next word to the word that
+        ends (Oh & Schuler 2024; Pimentel & Meister 2024), unless ``corrected`` is False: then a
+        word has the sum of the surprisals of its tokens. Columns:
 
         - ``document``, ``sentence``, ``position``: counted from 1; sentences are lines.
         - ``word``: as it stands in the text.
         - ``length``: its characters, punctuation at its ends left out.
         - ``log_frequency``: natural log of its share among the words of ``counts``, one
           occurrence added, letter case and punctuation at its ends left out. ``counts`` are
-          numbers by word, or the text to count in; by default the training text, where the
-          model's tokens are words, else NaN.
+          numbers by word, the text to count in, or the name of its file (``.gz``, too); by
+          default the training text, where the model's tokens are words, else NaN.
         - ``n_tokens``, ``n_unknown``: tokens that were predicted, and those among them that are
           not in the vocabulary.
         - ``surprisal_bits``: ``-log2 P(word | what precedes)``.
@@ -179,7 +196,7 @@ class SequenceModel(BaseEstimator, ABC):
         (['the', 'boy', 'sees', 'the', 'dog'], [1, 2, 3, 4, 5])
         """
         self._check_fitted()
-        return surprisal_table(self, text, counts=counts)
+        return surprisal_table(self, text, counts=counts, corrected=corrected)
 
     def log_likelihood(self, docs: Any) -> list[Floats]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""

@@ -1,6 +1,6 @@
 """A tokenizer, a reservoir and a readout that together give the next token's distribution."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from esnlm.models.base import SequenceModel, check_no_labels
+from esnlm.models.base import ROWS_AT_ONCE, SequenceModel, check_no_labels
 from esnlm.models.parts import (
     ReadoutLike,
     ReservoirLike,
@@ -379,6 +379,12 @@ class LanguageModel(SequenceModel):
             scores[positions + 1] = self.readout_.predict_log_proba_of(states, following)
         return scores
 
+    def _distributions(self, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
+        for states, _, positions in self._harvest(stream).with_positions():
+            for first in range(0, len(states), ROWS_AT_ONCE):
+                part = slice(first, first + ROWS_AT_ONCE)
+                yield self._next_probabilities(states[part]), positions[part] + 1
+
     def _read(self, ids: Array, state: Any = None) -> Array:
         """Return the columns of the readout (n_columns,) after ids (n,) from ``state``."""
         self._check_fitted()
@@ -393,8 +399,8 @@ class LanguageModel(SequenceModel):
         last = append_tokens(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
 
-    def _next_probabilities(self, states: Sequence[Array]) -> Floats:
-        return np.asarray(self.readout_.predict_proba(np.stack(states)), dtype=np.float64)
+    def _next_probabilities(self, states: Any) -> Floats:
+        return np.asarray(self.readout_.predict_proba(np.asarray(states)), dtype=np.float64)
 
     def _next_log_probabilities(self, state: Array) -> Floats:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import log
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces
-from esnlm.text.corpus import TokenStream
+from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 
@@ -39,7 +40,8 @@ class ScoredText:
 
     ``docs``: the texts; empty for shards. ``n_before``: documents of the text before them.
     ``stream``: their T tokens. ``predicted`` (T,) bool. ``scores``: one array (T,) float64 a model,
-    natural logs, 0 where nothing is predicted.
+    natural logs, 0 where nothing is predicted. ``ends``: see `end_bits`; None leaves the words'
+    surprisals the sums of their tokens'.
     """
 
     docs: Sequence[str]
@@ -47,6 +49,7 @@ class ScoredText:
     stream: TokenStream
     predicted: Bools
     scores: list[Floats]
+    ends: Floats | None = None
 
 
 def surprisal_rows(
@@ -54,11 +57,11 @@ def surprisal_rows(
 ) -> Iterator[tuple[Any, ...]]:
     """Rows of `SURPRISAL_COLUMNS` of a part of a text, under its last model.
 
-    Words are separated by white space; a word's surprisal is the sum over its tokens, and white
-    space belongs to the word after it, as in the vocabulary of GPT-2. The end of a sentence (EOS)
-    is a row of its own after the last word, spelled as in the vocabulary, so that the rows of a
-    text sum to its negative log-likelihood. A token that is not predicted (the first, where
-    nothing comes before) adds nothing, and ``n_tokens`` counts the others. Sentences are lines.
+    Words are separated by white space, which belongs to the word after it, as in the vocabulary of
+    GPT-2. The end of a sentence (EOS) is a row of its own after the last word, spelled as in the
+    vocabulary. A word's surprisal is the sum over its tokens, corrected by ``part.ends``. A token
+    that is not predicted (the first, where nothing comes before) adds nothing, and ``n_tokens``
+    counts the others. Sentences are lines, and have the sum over their tokens.
 
     ``tokenizer`` and ``reset`` are the model's, ``name`` is the text's, for the first column.
     """
@@ -84,14 +87,42 @@ def _pieces(
             if tokens[place:after].tolist() != encoding.ids:
                 raise ValueError(f"{name}: its tokens differ from those that were scored")
             inside = slice(place, after + (end is not None))
-            columns = (tokens[inside], part.predicted[inside], bits[inside])
-            piece = _Piece(text, encoding.offsets, end, *columns, tokenizer.unk_id)
+            ends = None if part.ends is None else part.ends[:, inside]
+            columns = (tokens[inside], part.predicted[inside], bits[inside], ends)
+            piece = _Piece(text, encoding.offsets, end, *columns, tokenizer)
             yield part.n_before + index + 1, n_sentences, piece
             n_sentences += piece.n_lines
             place = inside.stop
 
 
-def surprisal_table(model: Any, text: Any, *, counts: Any = None) -> "pd.DataFrame":
+def end_bits(model: Any, stream: TokenStream) -> Floats | None:
+    """Return -log2 of two probabilities (2, T) before each token of a stream.
+
+    The first is that the word before it ends there: the sum over all tokens that begin a word, BOS
+    and EOS. The second, used at the start of a text, is that a token without space or EOS comes.
+    None where the tokens are words, which end by themselves.
+
+    Equations: Pimentel & Meister 2024, arXiv 2406.14561, theorem 1; Oh & Schuler 2024, arXiv
+    2406.10851.
+    """
+    tokenizer = needed(model.tokenizer_)
+    begins = tokenizer.begins_word
+    if begins is None:
+        return None
+    starts = ~begins
+    if tokenizer.eos_id is not None:
+        starts[tokenizer.eos_id] = True
+    kinds = np.zeros((model.n_tokens_, 2))
+    kinds[: len(begins)] = np.stack([begins, starts], axis=1)
+    probabilities = np.ones((len(stream.tokens), 2))
+    for rows, places in model._distributions(stream):
+        probabilities[places] = rows @ kinds
+    return np.asarray(-np.log2(np.clip(probabilities, np.finfo(float).tiny, 1.0)).T)
+
+
+def surprisal_table(
+    model: Any, text: Any, *, counts: Any = None, corrected: bool = True
+) -> "pd.DataFrame":
     """Return the table of `SequenceModel.surprisal`; ends of sentences are left out."""
     import pandas as pd
 
@@ -101,7 +132,8 @@ def surprisal_table(model: Any, text: Any, *, counts: Any = None) -> "pd.DataFra
             raise ValueError(f"surprisal reads text, got a document of {type(doc).__name__}")
     tokenizer = needed(model.tokenizer_)
     stream = model.tokenize(docs)
-    part = ScoredText(docs, 0, stream, stream.predicted(), [model._scores(stream)])
+    ends = end_bits(model, stream) if corrected else None
+    part = ScoredText(docs, 0, stream, stream.predicted(), [model._scores(stream)], ends)
     rows = []
     for document, n_before, piece in _pieces(part, tokenizer, model.reset_, "the text"):
         words = islice(piece.word_rows(), len(piece.strings) - (piece.end is not None))
@@ -132,12 +164,20 @@ def _occurrences(model: Any, counts: Any) -> Counter[str]:
         for boundary in (tokenizer.bos, tokenizer.eos):
             counts.pop(boundary, None)
     elif not isinstance(counts, Mapping):
-        docs = (as_text(doc) for doc in as_documents(counts))
+        docs = (as_text(doc) for doc in as_documents(_text_of_file(counts)))
         counts = Counter(word for doc in docs for word in doc.split())
     found = Counter[str]()
     for word, n in counts.items():
         found[_bare(word)] += n
     return found
+
+
+def _text_of_file(text: Any) -> Any:
+    """Return the documents of a file that is named; anything else as it is."""
+    one_word = isinstance(text, str) and not re.search(r"\s", text.strip())
+    if isinstance(text, Path) or (one_word and (Path(text).exists() or re.search(r"[./]", text))):
+        return TextCorpus([str(text)])
+    return text
 
 
 def _log_frequencies(words: Sequence[str], counts: Counter[str]) -> Floats:
@@ -161,11 +201,12 @@ class _Piece:
     tokens: Array
     predicted: Bools
     bits: Floats
-    unk_id: int | None
+    ends: Floats | None
+    tokenizer: Tokenizer
 
     def __post_init__(self) -> None:
         """Find sentences and words in the text, and map words to lines and tokens to words."""
-        unk_id = -1 if self.unk_id is None else self.unk_id
+        unk_id = -1 if self.tokenizer.unk_id is None else self.tokenizer.unk_id
         self.unknown = self.predicted & (self.tokens == unk_id)
         self.sentences, ends_of_sentences = _found(r"\S(?:.*\S)?", self.text)
         self.strings, ends_of_words = _found(r"\S+", self.text)
@@ -186,8 +227,20 @@ class _Piece:
 
     def word_rows(self) -> Iterator[tuple[Any, ...]]:
         """Line, word, string, and `_sums`."""
-        for word, values in enumerate(self._sums(self.owners, len(self.strings))):
-            yield (*self._place(word), self.strings[word], *values)
+        moved = self._end_bits()
+        for word, (*numbers, bits) in enumerate(self._sums(self.owners, len(self.strings))):
+            yield (*self._place(word), self.strings[word], *numbers, bits + moved[word])
+
+    def _end_bits(self) -> list[float]:
+        """Return the bits of each word's end, less those of the end of the word before it."""
+        if self.ends is None or not len(self.tokens):
+            return [0.0] * len(self.strings)
+        ends = np.append(self.ends[0], 0.0)
+        begins = self.tokenizer.begins_word
+        if begins is not None and not begins[self.tokens[0]]:
+            ends[0] = self.ends[1, 0]
+        firsts = np.searchsorted(self.owners, np.arange(len(self.strings) + 1))
+        return [float(bits) for bits in np.diff(ends[firsts])]
 
     def token_rows(self) -> Iterator[tuple[Any, ...]]:
         """Line, word, token, string, id and bits."""

@@ -8,6 +8,7 @@ appended by `esnlm.text.boundaries`, so that a scored prefix does not end by its
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -30,7 +31,7 @@ from esnlm.text.backends import (
     parsed_backend,
     word_level,
 )
-from esnlm.utils.arrays import Tokens
+from esnlm.utils.arrays import Bools, Tokens
 
 Ids = NDArray[np.int32]
 
@@ -217,6 +218,28 @@ class Tokenizer:
     def has_words(self) -> bool:
         """Whether tokens are words or marks, never parts of words."""
         return self._layout["model"].get("type") == "WordLevel" and not self.has_characters
+
+    @cached_property
+    def begins_word(self) -> Bools | None:
+        """Whether each token (V,) ends the word before it; None where tokens are words or marks.
+
+        It does if white space comes before it in decoded text, as with ``Ġdog``, ``▁dog`` and
+        WordPiece's ``dog`` (but not ``##s``), and so do BOS and EOS.
+        """
+        if self.has_words:
+            return None
+
+        def decoded(*ids: int) -> str:
+            return str(self.backend.decode(ids, skip_special_tokens=False))
+
+        first = next((i for i in range(len(self)) if decoded(i).strip().isalnum()), None)
+        if first is None:
+            return None
+        n_before = len(decoded(first))
+        begins = [decoded(first, i)[n_before:][:1].isspace() for i in range(len(self))]
+        for boundary in {self.bos_id, self.eos_id} - {None}:
+            begins[boundary] = True
+        return np.array(begins)
 
     def to_json(self) -> str:
         """Return the standard ``tokenizer.json``."""
