@@ -14,7 +14,7 @@ from esnlm.evaluation.measures import ScoredText
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.models.sampling import text_pieces
-from esnlm.models.surprisal import surprisal_rows
+from esnlm.models.surprisal import end_bits, surprisal_rows
 from esnlm.text.boundaries import framed, framed_prefix
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Floats
@@ -178,7 +178,8 @@ class ShownModel:
         self._check("text", text)
         stream = self.model.tokenize([text])
         scores = _finite(self.model._scores(stream))
-        part = ScoredText([text], 0, stream, stream.predicted(), [scores])
+        ends = end_bits(self.model, stream)
+        part = ScoredText([text], 0, stream, stream.predicted(), [scores], ends)
         word_rows, token_rows = (
             surprisal_rows(part, self.tokenizer, self.model.reset_, unit, "text")
             for unit in ("word", "token")

@@ -37,8 +37,8 @@ class Evaluation:
     ``split``: what a document of a text is, and ``layout`` how its files are laid out; see
     `esnlm.text.corpus.TextCorpus`. ``weight``: with two models, share of the first in the
     interpolation, which is a third row. ``word_ends``: parts have what corrects the surprisal of
-    words, see `esnlm.models.surprisal.end_bits`. ``verbose`` shows progress on standard error if it is a
-    terminal.
+    words, see `esnlm.models.surprisal.end_bits`. ``verbose`` shows progress on standard error if
+    it is a terminal.
     """
 
     models: Sequence[Any]
@@ -138,7 +138,7 @@ class Evaluation:
     def _last_model(self) -> SequenceModel:
         """Return the model of the last row."""
         last: SequenceModel = self.models[-1]
-        return last if self.weight is None else InterpolatedModel(*self.models, self.weight)
+        return last if self.weight is None else InterpolatedModel(self.models[0], last, self.weight)
 
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""

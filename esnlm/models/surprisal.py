@@ -87,9 +87,9 @@ def _pieces(
             if tokens[place:after].tolist() != encoding.ids:
                 raise ValueError(f"{name}: its tokens differ from those that were scored")
             inside = slice(place, after + (end is not None))
-            ends = None if part.ends is None else part.ends[:, inside]
-            columns = (tokens[inside], part.predicted[inside], bits[inside], ends)
-            piece = _Piece(text, encoding.offsets, end, *columns, tokenizer)
+            columns = (tokens[inside], part.predicted[inside], bits[inside])
+            of_ends = None if part.ends is None else part.ends[:, inside]
+            piece = _Piece(text, encoding.offsets, end, *columns, of_ends, tokenizer)
             yield part.n_before + index + 1, n_sentences, piece
             n_sentences += piece.n_lines
             place = inside.stop

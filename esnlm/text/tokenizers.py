@@ -236,10 +236,13 @@ class Tokenizer:
         if first is None:
             return None
         n_before = len(decoded(first))
-        begins = [decoded(first, i)[n_before:][:1].isspace() for i in range(len(self))]
-        for boundary in {self.bos_id, self.eos_id} - {None}:
-            begins[boundary] = True
-        return np.array(begins)
+        boundaries = (self.bos_id, self.eos_id)
+        return np.array(
+            [
+                i in boundaries or decoded(first, i)[n_before:][:1].isspace()
+                for i in range(len(self))
+            ]
+        )
 
     def to_json(self) -> str:
         """Return the standard ``tokenizer.json``."""

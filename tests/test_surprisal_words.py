@@ -1,0 +1,155 @@
+"""Surprisal of words whose tokens carry the space before them, against enumeration."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
+
+from esnlm import LanguageModel, NgramLanguageModel, Reservoir, SoftmaxReadout, Tokenizer
+from esnlm.__main__ import main
+from esnlm.models.base import SequenceModel
+
+LETTERS, LONGEST = "ab", 3
+
+
+def sub_words(space: str, splitter: Any, decoder: Any) -> Tokenizer:
+    """A tokenizer of letters, alone and after a space."""
+    pieces = ["</s>", "a", "b", space, f"{space}a", f"{space}b"]
+    merges = [(space, letter) for letter in LETTERS]
+    backend = Backend(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    backend.pre_tokenizer, backend.decoder = splitter, decoder
+    return Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
+
+
+def byte_level() -> Tokenizer:
+    return sub_words("Ġ", pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
+
+
+def byte_level_after_a_space() -> Tokenizer:
+    return sub_words("Ġ", pre_tokenizers.ByteLevel(add_prefix_space=True), decoders.ByteLevel())
+
+
+def metaspace() -> Tokenizer:
+    return sub_words("▁", pre_tokenizers.Metaspace(), decoders.Metaspace())
+
+
+def word_piece() -> Tokenizer:
+    pieces = ["[UNK]", "</s>", "a", "b", "##a", "##b"]
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    backend = Backend(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Whitespace(), decoders.WordPiece()
+    return Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
+
+
+TOKENIZERS: list[Callable[[], Tokenizer]] = [
+    byte_level, byte_level_after_a_space, metaspace, word_piece
+]  # fmt: skip
+
+
+class ShortWords(SequenceModel):
+    """Random probabilities of the next token; no word has more than `LONGEST` letters.
+
+    A space alone and an unknown word are never next. The state is the last token and the number
+    of letters of the word so far.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer_, self.n_tokens_, self.reset = tokenizer, len(tokenizer), "sentence"
+        rng = np.random.default_rng(0)
+        self.weights = rng.gamma(1.0, size=(len(tokenizer), LONGEST + 1, len(tokenizer)))
+        self.within = ~tokenizer.begins_word
+        for token, piece in enumerate(tokenizer.vocabulary):
+            if not any(letter in piece for letter in LETTERS) and piece != "</s>":
+                self.weights[:, :, token] = 0
+        self.weights[:, LONGEST, self.within] = 0
+        self.weights /= self.weights.sum(axis=2, keepdims=True)
+
+    def _read(self, ids: Any, state: Any = None) -> tuple[int, int]:
+        last, n_letters = state or (0, 0)
+        for token in np.asarray(ids).tolist():
+            inside = self.within[token]
+            last, n_letters = token, n_letters + 1 if inside else 1
+            if token == self.tokenizer_.eos_id:
+                n_letters = 0
+        return last, n_letters
+
+    def _next_log_probabilities(self, state: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return np.log(self.weights[state])
+
+    def _log_probabilities(self, stream: Any) -> Any:
+        scores = np.zeros(len(stream.tokens))
+        for rows, places in self._distributions(stream):
+            scores[places] = np.log(rows[np.arange(len(places)), stream.tokens[places]])
+        return scores
+
+
+@pytest.mark.parametrize("before", ["", "ab", "bb a"])
+@pytest.mark.parametrize("make", TOKENIZERS)
+def test_words_and_the_end_sum_to_one(make: Any, before: str) -> None:
+    model = ShortWords(make())
+    words = ["".join(w) for n in range(LONGEST) for w in itertools.product(LETTERS, repeat=n + 1)]
+    if make in (byte_level_after_a_space, metaspace, word_piece) or before:
+        texts = [f"{before} {word}".strip() for word in words]
+    else:
+        texts = words
+    table = model.surprisal(texts).groupby("document")["surprisal_bits"].last()
+    total = (2.0**-table).sum()
+    eos = model.tokenizer_.eos_id
+    shares = model.weights[model._read([eos, *model.tokenizer_.encode(before)])]
+    begins = model.tokenizer_.begins_word
+    if not before and make is byte_level:  # a text begins without a space
+        begins = ~begins
+        begins[eos] = True
+    end = shares[eos] / shares[begins].sum()
+    assert total + end == pytest.approx(1, abs=1e-6)
+    plain = model.surprisal(texts, corrected=False).groupby("document")["surprisal_bits"].last()
+    assert abs((2.0**-plain).sum() + shares[eos] - 1) > 1e-3
+
+
+@pytest.mark.parametrize("make", TOKENIZERS)
+def test_a_correction_moves_bits_between_neighbours_only(make: Any, tmp_path: Any) -> None:
+    texts = ["ab ba a b", "b a ab", "aa b ba ab a"] * 5
+    for model in (
+        NgramLanguageModel(order=3, tokenizer=make()).fit(texts),
+        LanguageModel(Reservoir(20, random_state=0), SoftmaxReadout(), tokenizer=make()).fit(texts),
+    ):
+        corrected, plain = (
+            model.surprisal(texts, corrected=each)["surprisal_bits"] for each in (True, False)
+        )
+        assert np.abs(corrected - plain).max() > 0.01
+        model.save(tmp_path / "model")
+        (tmp_path / "text").write_text("\n\n".join(texts) + "\n")
+        for bits, option in ((corrected, []), (plain, ["--uncorrected"])):
+            csv = str(tmp_path / "words.csv")
+            command = ["evaluate", str(tmp_path / "model"), str(tmp_path / "text"), *option]
+            assert main([*command, "--surprisal-csv", csv, "--overwrite"]) == 0
+            rows = pd.read_csv(csv)
+            words = rows[rows["string"] != "</s>"]
+            np.testing.assert_allclose(words["surprisal_bits"], bits, rtol=1e-5, atol=1e-6)
+        # What the words and ends of a sentence have in all does not change, its spelling apart.
+        whole = -np.concatenate(model.log_likelihood(texts)).sum() / np.log(2)
+        assert pd.read_csv(csv)["surprisal_bits"].sum() == pytest.approx(whole, rel=1e-6)
+
+
+def test_words_that_are_tokens_need_no_correction() -> None:
+    texts = ["the boy sees the dog", "the dog sees"] * 3
+    model = NgramLanguageModel(order=2, tokenizer="word").fit(texts)
+    assert model.tokenizer_.begins_word is None
+    assert model.surprisal(texts).equals(model.surprisal(texts, corrected=False))
+
+
+def test_counts_of_a_file_are_those_of_its_text(tmp_path: Any) -> None:
+    model = NgramLanguageModel(order=2, tokenizer="word").fit(["the boy sees the dog"])
+    path = tmp_path / "counts.txt"
+    path.write_text("the the boy\n")
+    expected = model.surprisal("the boy", counts=["the the boy"])
+    for name in (path, str(path)):
+        assert model.surprisal("the boy", counts=name).equals(expected)
+    with pytest.raises(ValueError, match="no such file"):
+        model.surprisal("the boy", counts="counts.txt.gz")
