@@ -191,7 +191,7 @@ class ShownModel:
             Word(line, place, string, bits, n_unknown, tokens[line, place])
             for _, _, line, place, string, _, n_unknown, bits in word_rows
         ]
-        bits = math.fsum(word.bits for word in words)
+        bits = -math.fsum(scores) / math.log(2)
         perplexity = 2 ** min(bits / max(stream.n_predicted, 1), 1000)
         return Surprisal(words, stream.n_predicted, bits, perplexity)
 

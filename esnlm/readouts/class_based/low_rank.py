@@ -135,11 +135,14 @@ class LowRankReadout(TwoLevelReadout):
 
     unigram_: Floats32 | None = field(default=None, init=False)
 
+    def _penalty(self, n_rows: int) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        return _PENALTY_OF_FEW_ROWS if n_rows <= _FEW_ROWS else _PENALTY
+
     def _settings(self, n_rows: int) -> TwoLevelSettings:
         """Return settings for softmax classes and words, with the penalty for ``n_rows`` rows."""
-        alpha, n_pairs = self.alpha, self.n_pairs
-        if alpha is None:
-            alpha = _PENALTY_OF_FEW_ROWS if n_rows <= _FEW_ROWS else _PENALTY
+        alpha, n_pairs = self._penalty(n_rows), self.n_pairs
         if n_pairs is None:
             n_pairs = _PAIRS if self.n_direct > 1 else 0
         return TwoLevelSettings(
