@@ -54,8 +54,8 @@ class Token:
 class Word:
     """A word between white space, or the end of a sentence, and its surprisal in bits.
 
-    ``line`` and ``place`` count from 1. ``bits`` is the sum over ``tokens``, the predicted ones;
-    ``n_unknown`` of them are not in the vocabulary.
+    ``line`` and ``place`` count from 1. ``bits`` is the sum over ``tokens``, the predicted ones,
+    corrected for the end of the word; ``n_unknown`` of them are not in the vocabulary.
     """
 
     line: int

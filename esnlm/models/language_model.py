@@ -380,6 +380,8 @@ class LanguageModel(SequenceModel):
         return scores
 
     def _distributions(self, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
+        if not stream.n_predicted:
+            return
         for states, _, positions in self._harvest(stream).with_positions():
             for first in range(0, len(states), ROWS_AT_ONCE):
                 part = slice(first, first + ROWS_AT_ONCE)
