@@ -463,9 +463,15 @@ def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):
     for row in rows:
         assert ("diverge" in row["message"]) == (row["state"] == "failed")
     assert "2 failed" in capsys.readouterr().out
-    Path("space.toml").write_text("units = 8\nspectral-radius = {choices = [-1, -2]}")
-    assert main(command("--sampler", "grid", "--overwrite")) == 2
-    assert "none of 2 trials was completed: spectral_radius must" in capsys.readouterr().err
+    for radii, message in (
+        ("[1e6, 2e6]", "none of 2 trials was completed: the states of the reservoir diverge"),
+        ("[-1, -2]", "space.toml: spectral_radius must not be negative"),
+    ):
+        Path("space.toml").write_text(
+            f'units = 8\nactivation = "relu"\nspectral-radius = {{choices = {radii}}}'
+        )
+        assert main(command("--sampler", "grid", "--overwrite")) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

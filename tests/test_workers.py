@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from training_in_parts import PLAN, model_of, trained
 
+from esnlm.models.states import StateBlocks
 from esnlm.text.prepare import prepare
 from esnlm.text.shard_parts import PartedCorpus
 from esnlm.training import parts_trainer as parts_training
@@ -176,7 +177,7 @@ def test_states_stay_on_the_workers(
     def refuse(self: Any) -> None:
         raise AssertionError("states on the client")
 
-    monkeypatch.setattr(parts_training.StateBlocks, "__iter__", refuse)
+    monkeypatch.setattr(StateBlocks, "__iter__", refuse)
     with pytest.raises(AssertionError, match="states on the client"):
         trained(shards)
     with workers(cluster.scheduler_address) as reduce:
