@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_widest_kernels()
     show_messages()
     given = sys.argv[1:] if argv is None else argv
+    if argv is None:  # a notebook's shell hands on its own backend, which draws no files
+        os.environ["MPLBACKEND"] = "agg"
     arguments = _joined(["--help" if word == _ALL else word for word in given])
     try:
         commands = _app(given)

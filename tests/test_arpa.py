@@ -216,3 +216,66 @@ def test_what_cannot_be_written_is_refused(capsys):
     assert "kn.arpa.tokenizer.json exists" in capsys.readouterr().err
     assert not Path("kn.arpa").exists()
     assert Path("kn.arpa.tokenizer.json").read_bytes() == beside
+
+
+SMALL = """\\data\\
+ngram 1=5
+ngram 2=4
+
+\\1-grams:
+-1.0\t<unk>
+-99\t<s>\t-0.3
+-0.6\t</s>
+-0.5\ta\t-0.2
+-0.7\tb\t-0.1
+
+\\2-grams:
+-0.2\t<s> a
+-0.3\ta b
+-0.4\tb </s>
+-0.9\ta a
+
+\\end\\
+"""
+
+
+def log10s(text: str, sentence: str) -> list[float]:
+    """Base-10 logarithms of a sentence's words and its end under the model of a file."""
+    Path("small.arpa").write_text(text)
+    (scores,) = load_model("small.arpa").log_likelihood([sentence])
+    return (scores / np.log(10)).round(3).tolist()
+
+
+# The values are KenLM's (0.3.0).
+def test_the_unknown_word_may_be_spelled_in_capitals() -> None:
+    text = SMALL.replace("<unk>", "<UNK>")
+    assert log10s(text, "a b zzz a") == [-0.2, -0.3, -1.1, -0.5, -0.8]
+
+
+def test_the_highest_order_may_be_empty() -> None:
+    text = SMALL.replace("ngram 2=4\n", "ngram 2=4\nngram 3=0\n")
+    text = text.replace("\n\\end", "\n\\3-grams:\n\n\\end")
+    assert log10s(text, "a b a") == [-0.2, -0.3, -0.6, -0.8]
+    with pytest.raises(CorpusError, match="expected 1 3-grams, got 0"):
+        log10s(text.replace("ngram 3=0", "ngram 3=1"), "a")
+
+
+@pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u2028", "\x0c"])
+def test_words_hold_white_space_that_parts_none(space: str) -> None:
+    word = f"x{space}y"
+    text = SMALL.replace("\tb\t", f"\t{word}\t").replace("a b\n", f"a {word}\n")
+    text = text.replace("\tb </s>", f"\t{word} </s>")
+    if space in "\u2028\x0c":  # text is cut in lines there
+        assert f"x{space}y" in _vocabulary(text)
+    else:
+        assert log10s(text, f"a {word} a") == [-0.2, -0.3, -0.6, -0.8]
+
+
+def _vocabulary(text: str) -> list[str]:
+    Path("small.arpa").write_text(text)
+    return load_model("small.arpa").tokenizer_.vocabulary
+
+
+def test_comments_before_the_head_and_blank_lines_are_passed_over() -> None:
+    text = "It has\n\\1-grams:\nand more.\n" + SMALL.replace("\ta b\n", "\ta b\n\n  \n")
+    assert log10s(text, "a b a") == [-0.2, -0.3, -0.6, -0.8]

@@ -203,3 +203,21 @@ def test_input_weights_dense_and_sparse():
     assert sparse.format == "csc"
     assert sparse.shape == (500, 40)
     assert (np.diff(sparse.indptr) == 12).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_radius_of_weights_that_are_not_normal_is_that_of_their_parts(seed: int) -> None:
+    """Without a cycle it is 0; of small parts that drive each other that of the largest."""
+    rng = np.random.default_rng(seed)
+    acyclic = np.tril(rng.uniform(-1, 1, (400, 400)), -1)
+    order = rng.permutation(400)
+    assert weights.measured_spectral_radius(acyclic[order][:, order]) == 0.0
+    parts = acyclic.copy()
+    expected = 0.0
+    for first in range(0, 400, 40):
+        block = rng.normal(size=(40, 40)) / 8
+        parts[first : first + 40, first : first + 40] = block
+        expected = max(expected, np.abs(np.linalg.eigvals(block)).max())
+    assert weights.measured_spectral_radius(parts[order][:, order]) == pytest.approx(
+        expected, rel=1e-9
+    )

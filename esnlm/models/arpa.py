@@ -4,13 +4,12 @@ import gzip
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from tokenizers import Regex, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
-from tokenizers import models, pre_tokenizers
 
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.backoff import BackoffNgrams
@@ -24,6 +23,8 @@ from esnlm.text.tokenizers import Tokenizer
 _LN10 = float(np.log(10))
 #: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it.
 _NEVER = -100.0
+# What parts words in KenLM and SRILM; other white space may stand inside a word.
+_SPACES = " \t\r\n\0"
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)")
 
 
@@ -105,7 +106,7 @@ def _spelled(model: NgramLanguageModel) -> list[str]:
         return [str(token) for token in range(model.n_tokens_)]
     words = tokenizer.vocabulary + [""] * (model.n_tokens_ - len(tokenizer))
     for word in words:
-        if word.split() != [word][: len(word)]:
+        if any(space in word for space in _SPACES):
             raise ValueError(f"ARPA files part words by spaces, and the token {word!r} holds some")
     for name, token in ((BEGIN, tokenizer.bos_id), (END, tokenizer.eos_id)):
         if token is not None and name in words and words[token] != name:
@@ -143,6 +144,11 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
     except (EOFError, ValueError, gzip.BadGzipFile) as error:
         raise CorpusError(f"{place} is not a whole ARPA file: {error}") from error
     words = [row[0] for row, _, _ in tables[0]]
+    if UNKNOWN not in words and UNKNOWN.upper() in words:  # as CMU, IRSTLM and Kaldi spell it
+        for table in tables:
+            for row, _, _ in table:
+                row[:] = [UNKNOWN if word == UNKNOWN.upper() else word for word in row]
+        words[words.index(UNKNOWN.upper())] = UNKNOWN
     beside = tokenizer_of(place)
     if tokenizer is None and beside.is_file():
         tokenizer = Tokenizer.from_file(beside)
@@ -162,33 +168,44 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
 
 
 def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float]]]:
-    """Words, logarithm and back-off weight (base 10) of each n-gram, order by order."""
-    counts = []
-    for line in lines:
-        if line.startswith("\\1-grams:"):
+    """Words, logarithm and back-off weight (base 10) of each n-gram, order by order.
+
+    What stands before the head, and lines without words, are passed over.
+    """
+    texts = (line.strip(_SPACES) for line in lines)
+    for text in texts:
+        if text == "\\data\\":
             break
-        if match := _COUNT.match(line.strip()):
+    counts = []
+    for text in texts:
+        if text.startswith("\\"):
+            break
+        if match := _COUNT.match(text):
             counts.append(int(match[2]))
     if not counts:
         raise ValueError("it has no counts of n-grams")
     for order, count in enumerate(counts, start=1):
-        if (
-            order > 1
-            and next((line for line in lines if line.strip()), "").strip() != f"\\{order}-grams:"
-        ):
-            raise ValueError(f"expected the {order}-grams")
+        if text != f"\\{order}-grams:":
+            raise ValueError(f"expected the {order}-grams, got {text!r}")
         table = []
-        for line in islice(lines, count):
-            log, *words = line.split() or [""]
-            if not words:
+        for text in filter(None, texts):
+            if text.startswith("\\") and text.rstrip(":").endswith(("-grams", "end\\")):
                 break
+            log, *words = re.split(f"[{_SPACES}]+", text)
             backoff = float(words.pop()) if len(words) > order else 0.0
             if len(words) != order:
-                raise ValueError(f"expected a {order}-gram, got {line.strip()!r}")
+                raise ValueError(f"expected a {order}-gram, got {text!r}")
             table.append((words, float(log), backoff))
-        if len(table) < count:
+        else:
+            text = ""
+        if len(table) != count:
             raise ValueError(f"expected {count} {order}-grams, got {len(table)}")
-        yield table
+        if count and not all(counts[:order]):
+            raise ValueError(f"the contexts of its {order}-grams are in no table")
+        if count:  # pruning may leave nothing of the highest orders
+            yield table
+    if text != "\\end\\":
+        raise ValueError(f"expected \\end\\, got {text!r}")
 
 
 def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> BackoffNgrams:
@@ -222,6 +239,6 @@ def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> Back
 def _of_words(words: list[str]) -> Tokenizer:
     """Words between white space, numbered in this order."""
     backend = Backend(models.WordLevel({word: i for i, word in enumerate(words)}, UNKNOWN))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{_SPACES}]+"), "removed")
     backend.add_special_tokens([BEGIN, END])
     return Tokenizer(backend, bos=BEGIN, eos=END).prepend_bos()

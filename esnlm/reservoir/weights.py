@@ -75,6 +75,11 @@ def measured_spectral_radius(weights: Any) -> float:
     linked.eliminate_zeros()
     if np.diff(linked.indptr).max() == 1:  # where ARPACK may iterate for ever
         return _radius_of_cycles(linked)
+    # Rounding makes what is not normal, such as weights without any cycle, look like it had
+    # large eigenvalues. Those of a matrix are those of its strongly connected parts.
+    _, parts = scipy.sparse.csgraph.connected_components(linked, connection="strong")
+    if np.bincount(parts).max() < _DENSE_BELOW:
+        return _radius_of_parts(linked, parts)
     start = np.random.default_rng(n).standard_normal(n)
     for k, subspace in _SUBSPACES:
         if subspace > n:
@@ -91,6 +96,16 @@ def measured_spectral_radius(weights: Any) -> float:
         if residual <= _RESIDUAL * abs(value):
             return float(abs(value))
     return float(np.abs(np.linalg.eigvals(matrix.toarray())).max())
+
+
+def _radius_of_parts(matrix: scipy.sparse.csr_matrix, parts: Any) -> float:
+    """Return the radius by the parts (n,) of the units, each of which is small."""
+    radius = float(np.abs(matrix.diagonal()).max())
+    for part in np.flatnonzero(np.bincount(parts) > 1):
+        units = np.flatnonzero(parts == part)
+        block = matrix[units][:, units].toarray()
+        radius = max(radius, float(np.abs(np.linalg.eigvals(block)).max()))
+    return radius
 
 
 def _radius_of_cycles(matrix: scipy.sparse.csr_matrix) -> float:
