@@ -192,7 +192,8 @@ def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text(
         "two"
     )
     command = ["evaluate", "one", "other", "--interpolate", "two", "--csv", "rows.csv"]
-    assert main([*command, "--held-out", "other", "--surprisal-csv", "s.csv"]) == 0
+    options = ["--held-out", "other", "--surprisal-csv", "s.csv", "--uncorrected"]
+    assert main([*command, *options]) == 0
     one, two, both = rows_of("rows.csv")
     assert [row["model"] for row in (one, two, both)] == ["one", "two", "one + two"]
     losses = [float(row["nll_per_token"]) for row in (one, two, both)]
@@ -212,7 +213,8 @@ def test_surprisals_of_models_stand_in_one_file_and_never_twice(capsys):
     ngrams().save("one")
     ngrams(order=1).save("two")
     for model in ("one", "two"):
-        assert main(["evaluate", model, "text", "--surprisal-csv", "s.csv"]) == 0
+        command = ["evaluate", model, "text", "--surprisal-csv", "s.csv", "--uncorrected"]
+        assert main(command) == 0
     assert "s.csv was there: rows were added to it" in capsys.readouterr().err
     before = rows_of("s.csv")
     assert list(dict.fromkeys(row["model"] for row in before)) == ["one", "two"]
@@ -271,6 +273,7 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
         ("--held-out text", "--held-out needs --interpolate"),
         ("--bins-csv b.csv", "--bins-csv needs --bins"),
         ("--unit token", "--unit needs --surprisal-csv"),
+        ("--uncorrected", "--uncorrected needs --surprisal-csv"),
         ("--interpolate model --weight 2", "--weight must lie in [0, 1], got 2"),
         ("--interpolate model --weight 1 --held-out text", "leave one out"),
         ("--interpolate word", "different tokenizers"),
