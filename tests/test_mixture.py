@@ -126,7 +126,9 @@ def test_memory_of_a_stream_does_not_grow_with_the_corpus(experts: str) -> None:
         return most
 
     peak(2)
-    assert peak(40) < 1.2 * peak(10)
+    # What other threads of the test run allocate meanwhile counts too: the least of several.
+    many, few = (min(peak(times) for _ in range(3)) for times in (40, 10))
+    assert many < 1.2 * few
 
 
 def weights_of(readout: MixtureOfExpertsReadout) -> np.ndarray:
