@@ -23,7 +23,7 @@ class NgramOptions(CorpusOptions):
 
     out: NewModel
     overwrite: bool = False
-    """Replace a model that is there."""
+    """Replace an existing model."""
     order: Annotated[int, integer("N")] = 5
     """Longest n-gram."""
     discounts: Literal["modified", "single"] = "modified"

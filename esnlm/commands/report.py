@@ -27,7 +27,7 @@ class ReportOptions:
     out: File
     """The page to write, such as report.html."""
     overwrite: bool = False
-    """Replace a page that is there."""
+    """Replace an existing page."""
     title: Annotated[str | None, Parameter(metavar="TEXT")] = None
     """Heading of the page (default: the names of the folders)."""
     held_out: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()

@@ -8,19 +8,14 @@ whose leak rates follow the same law, read out by ridge regression, stands besid
 
 import sys
 from itertools import product
-from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from esnlm.options.common import Folder, Sizes, finish, group, names, results_folder
-from esnlm.options.values import Cluster, integer, positive
+from esnlm.options.common import finish, results_folder
 from esnlm.runs.grid import run_grid
 from esnlm.runs.provenance import code_version
+from esnlm.studies.dyck.options import DyckOptions
 from esnlm.torch import require_torch
 from esnlm.utils import __version__
 
-MODELS = ("baseline", "mts", "esn")
 _KEY = ("model", "n_units", "seed")
 _SHARED = (
     "alpha", "passes", "batch_size", "learning_rate", "train_sequences", "validation_sequences",
@@ -32,41 +27,6 @@ COLUMNS = (
     "ks_closest_alpha", "fit_seconds", "score_seconds", "device", "right_by_length",
     "right_by_distance", "timescale_quantiles", *_SHARED, "command", "commit",
 )  # fmt: skip
-
-
-@group()
-class DyckOptions:
-    """Options of ``esnlm dyck``; the defaults are the paper's."""
-
-    out: Folder = Path("dyck")
-    """Folder of CSV and plot."""
-    models: Annotated[tuple[str, ...], names(MODELS)] = MODELS
-    """Models to train."""
-    units: Sizes = (256,)
-    """Sizes of the layer."""
-    seeds: Annotated[int, integer("K", 1)] = 20
-    """Run seeds 0 .. K-1 on the same data."""
-    alpha: Annotated[float, positive("A")] = 1.5
-    """Shape of the inverse gamma law."""
-    passes: Annotated[int, integer("N", 1)] = 2000
-    """Most passes over the training sequences."""
-    batch_size: Annotated[int, integer("N", 1)] = 32
-    """Sequences a step."""
-    learning_rate: Annotated[float, positive("R")] = 1e-4
-    """Of Adam."""
-    train: Annotated[int, integer("N", 1)] = 10_000
-    """Sequences to train on."""
-    validation: Annotated[int, integer("N", 1)] = 2000
-    """Sequences that end training."""
-    test: Annotated[int, integer("N", 1)] = 5000
-    """Sequences to judge on."""
-    max_length: Annotated[int, integer("L", 2)] = 200
-    """Longest sequence, in brackets."""
-    device: Annotated[str, Parameter(metavar="NAME")] = "auto"
-    """Of the LSTMs: auto, cpu, cuda, cuda:N."""
-    cluster: Cluster = None
-    no_plots: bool = False
-    """Write the CSV alone."""
 
 
 def dyck(*, options: DyckOptions = DyckOptions()) -> int:

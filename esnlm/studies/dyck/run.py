@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -15,11 +15,9 @@ from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
 from esnlm.runs.grid import Row
+from esnlm.studies.dyck.options import DyckOptions
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.messages import progress_bar
-
-if TYPE_CHECKING:
-    from esnlm.studies.dyck.command import DyckOptions
 
 _DATA_SEED = 0
 #: Bins of length and of the largest distance, as in the authors' figure 2.
@@ -56,7 +54,7 @@ def _check_enough(n_sequences: int, max_length: int) -> None:
     )
 
 
-def run_model(options: "DyckOptions", setting: Row) -> Row:
+def run_model(options: DyckOptions, setting: Row) -> Row:
     """Train and judge the model of a setting: a row of ``dyck.csv``."""
     parts = corpora(options.train, options.validation, options.test, options.max_length)
     train, validation, test = parts
@@ -97,7 +95,7 @@ def shares(right: Bools, sizes: Array, low: float, high: float) -> str:
     return json.dumps([list(row) for row in rows])
 
 
-def _lstm(options: "DyckOptions", parts: list[list[str]], setting: Row) -> Fit:
+def _lstm(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
     """Return columns, what judges sequences, and timescales of one of the LSTMs."""
     import torch
 
@@ -142,7 +140,7 @@ def _lstm(options: "DyckOptions", parts: list[list[str]], setting: Row) -> Fit:
     return row, is_right, dyck_lstm.measured_timescales(network, test)
 
 
-def _reservoir(options: "DyckOptions", parts: list[list[str]], setting: Row) -> Fit:
+def _reservoir(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
     """Fit ridge regression on a reservoir's states, each sequence from the zero state."""
     reservoir = Reservoir(
         setting["n_units"],

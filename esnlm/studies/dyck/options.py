@@ -1,0 +1,46 @@
+"""Options of ``esnlm dyck``."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from esnlm.options.common import Folder, Sizes, group, names
+from esnlm.options.values import Cluster, integer, positive
+
+MODELS = ("baseline", "mts", "esn")
+
+
+@group()
+class DyckOptions:
+    """Options of ``esnlm dyck``; the defaults are the paper's."""
+
+    out: Folder = Path("dyck")
+    """Folder of CSV and plot."""
+    models: Annotated[tuple[str, ...], names(MODELS)] = MODELS
+    """Models to train."""
+    units: Sizes = (256,)
+    """Sizes of the layer."""
+    seeds: Annotated[int, integer("K", 1)] = 20
+    """Run seeds 0 .. K-1 on the same data."""
+    alpha: Annotated[float, positive("A")] = 1.5
+    """Shape of the inverse gamma law."""
+    passes: Annotated[int, integer("N", 1)] = 2000
+    """Most passes over the training sequences."""
+    batch_size: Annotated[int, integer("N", 1)] = 32
+    """Sequences a step."""
+    learning_rate: Annotated[float, positive("R")] = 1e-4
+    """Learning rate of Adam."""
+    train: Annotated[int, integer("N", 1)] = 10_000
+    """Sequences to train on."""
+    validation: Annotated[int, integer("N", 1)] = 2000
+    """Sequences that end training."""
+    test: Annotated[int, integer("N", 1)] = 5000
+    """Sequences to judge on."""
+    max_length: Annotated[int, integer("L", 2)] = 200
+    """Longest sequence, in brackets."""
+    device: Annotated[str, Parameter(metavar="NAME")] = "auto"
+    """Device of the LSTMs: auto, cpu, cuda, cuda:N."""
+    cluster: Cluster = None
+    no_plots: bool = False
+    """Write the CSV alone."""
