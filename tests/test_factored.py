@@ -29,7 +29,6 @@ from esnlm.readouts.class_based.word_clusters import (
     state_clusters,
 )
 from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors, shared_ridge
-from esnlm.utils.threads import tile_map
 
 CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])
 
@@ -351,9 +350,8 @@ def test_word_steps_come_close_to_the_optimum():
     X = X.astype(np.float32)
     layout = ClassLayout(np.arange(20) % 4)
     solver = WordSoftmax(layout, 6, np.bincount(y), prior=1.0, penalty=0.0)
-    with tile_map(1) as over:
-        for k, part in enumerate(3 * np.array_split(np.arange(len(X)), 40)):
-            solver.step(X[part], y[part], len(part), 5 * (1 - k / 120), over)
+    for k, part in enumerate(3 * np.array_split(np.arange(len(X)), 40)):
+        solver.step(X[part], y[part], len(part), 5 * (1 - k / 120), 1)
     reached = -solver.log_probability_of(X, y).mean()
     best = 0.0
     for c in range(4):
@@ -378,9 +376,8 @@ def test_words_that_follow_one_long_row_come_close_to_their_frequencies():
     y = np.where(opening, openers, random.integers(15, 30, len(Z)))
     layout = ClassLayout(np.zeros(30, dtype=np.intp))
     solver = WordSoftmax(layout, 64, np.bincount(y), prior=1.0, penalty=0.0)
-    with tile_map(1) as over:
-        for k, rows in enumerate(np.split(np.arange(len(Z)), n_steps)):
-            solver.step(Z[rows], y[rows], n, 5 * (1 - k / n_steps), over)
+    for k, rows in enumerate(np.split(np.arange(len(Z)), n_steps)):
+        solver.step(Z[rows], y[rows], n, 5 * (1 - k / n_steps), 1)
     counts = np.bincount(y)[:15]
     assert counts.min() > 20
     found = solver.log_probability_of(np.tile(common, (15, 1)), np.arange(15))

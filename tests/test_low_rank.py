@@ -17,7 +17,6 @@ from esnlm.readouts.class_based.unigrams import (
     with_likeliest_share,
 )
 from esnlm.readouts.class_based.word_clusters import frequent_words_and_clusters
-from esnlm.utils.threads import tile_map
 
 N_UNITS, N_WORDS, RANK = 30, 60, 4
 
@@ -237,8 +236,7 @@ def test_discounted_targets_have_the_gradient_of_finite_differences():
     shifts = 1e-5 * np.eye(3)
     wanted = np.stack([losses(Z + e) - losses(Z - e) for e in shifts], axis=1) / 2e-5
     in_z = np.empty_like(Z)
-    with tile_map(1) as over:
-        solver.step(Z, classes, 1e-30, over, in_z, (discounts, share))
+    solver.step(Z, classes, 1e-30, 1, in_z, (discounts, share))
     np.testing.assert_allclose(in_z, wanted, atol=1e-5)
 
 
@@ -252,9 +250,8 @@ def test_experts_on_classes_learn_what_one_softmax_cannot():
         solver = ClassSoftmax(
             2, n_experts, np.ones(2), momentum=0.9, penalty=0.0, informative=every, seed=0
         )
-        with tile_map(1) as over:
-            for _ in range(400):
-                solver.step(Z, classes, 1.0, over)
+        for _ in range(400):
+            solver.step(Z, classes, 1.0, 1)
         losses.append(-solver.log_probabilities(Z)[np.arange(512), classes].mean())
     assert losses[0] > 0.68
     assert losses[1] > 0.68

@@ -13,7 +13,7 @@ import pytest
 import scipy.linalg  # noqa: F401  (its library's threads are counted)
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from esnlm.utils.threads import available_cores, n_threads, one_blas_thread, tile_map
+from esnlm.utils.threads import available_cores, map_tiles, n_threads, one_blas_thread
 
 
 def test_the_caller_decides_then_the_environment_then_the_cores(
@@ -45,17 +45,16 @@ def test_results_keep_the_order_of_the_tiles(count: int) -> None:
         time.sleep(0.01 if tile == 0 else 0)
         return tile
 
-    with tile_map(count) as over:
-        assert over(late_first, range(9)) == list(range(9))
+    assert map_tiles(late_first, range(9), count) == list(range(9))
 
 
 def test_every_tile_is_called_once_however_short() -> None:
     calls: list[int] = []
-    with tile_map(3) as over:
-        for n in range(400):
-            calls.clear()
-            assert over(lambda tile: calls.append(tile) or tile, range(n % 7)) == list(range(n % 7))
-            assert sorted(calls) == list(range(n % 7))
+    for n in range(400):
+        calls.clear()
+        results = map_tiles(lambda tile: calls.append(tile) or tile, range(n % 7), 3)
+        assert results == list(range(n % 7))
+        assert sorted(calls) == list(range(n % 7))
 
 
 def threads(at_most: int) -> int:
@@ -68,10 +67,9 @@ def threads(at_most: int) -> int:
 
 def test_threads_end_and_errors_come_through() -> None:
     before = len(sys._current_frames())
-    with tile_map(3) as over:
-        with pytest.raises(ZeroDivisionError):
-            over(lambda tile: 1 // tile, [2, 1, 0])
-        assert threads(before) <= before
+    with pytest.raises(ZeroDivisionError):
+        map_tiles(lambda tile: 1 // tile, [2, 1, 0], 3)
+    assert threads(before) <= before
 
 
 def test_tiles_run_on_as_many_threads_as_there_are() -> None:
@@ -82,20 +80,19 @@ def test_tiles_run_on_as_many_threads_as_there_are() -> None:
         together.wait(timeout=30)
         return threading.get_ident(), np.geterr()["over"]
 
-    with tile_map(3) as over, np.errstate(over="raise"):
-        met = over(meet, range(3))
+    with np.errstate(over="raise"):
+        met = map_tiles(meet, range(3), 3)
     assert len({ident for ident, _ in met}) == 3
     assert {what for _, what in met} == {"raise"}
 
 
 def test_a_single_tile_runs_in_the_calling_thread() -> None:
     before = len(sys._current_frames())
-    with tile_map(3) as over:
-        assert over(lambda tile: (tile, threading.get_ident()), iter([7])) == [
-            (7, threading.get_ident())
-        ]
-        assert over(str, []) == []
-        assert len(sys._current_frames()) <= before
+    assert map_tiles(lambda tile: (tile, threading.get_ident()), iter([7]), 3) == [
+        (7, threading.get_ident())
+    ]
+    assert map_tiles(str, [], 3) == []
+    assert len(sys._current_frames()) <= before
 
 
 @contextmanager
@@ -131,9 +128,9 @@ def test_no_tile_runs_after_an_interrupt(count: int) -> None:
         finally:
             running.remove(tile)
 
-    with tile_map(2) as over, interrupts(count, every=0.1):
+    with interrupts(count, every=0.1):
         with pytest.raises(KeyboardInterrupt):
-            over(slow, range(8))
+            map_tiles(slow, range(8), 2)
         assert not running
         count = len(begun)
         time.sleep(0.05)
@@ -149,12 +146,11 @@ def test_no_tile_runs_after_an_error() -> None:
         time.sleep(0.2)
         done.append(tile)
 
-    with tile_map(2) as over:
-        with pytest.raises(ZeroDivisionError):
-            over(fail_first, range(6))
-        finished = list(done)
-        time.sleep(0.3)
-        assert done == finished
+    with pytest.raises(ZeroDivisionError):
+        map_tiles(fail_first, range(6), 2)
+    finished = list(done)
+    time.sleep(0.3)
+    assert done == finished
 
 
 def test_blas_has_one_thread_within_the_block_alone() -> None:

@@ -134,8 +134,9 @@ def _train_readout(
             return status
         loss, judge = trainer.last_score, trainer.held_out
     else:
+        assert stream is not None
         with record.phase("fit"), _nothing_saved(_PASSES):
-            model.fit(stream, held_out=judge)
+            model._fit_tokens(stream, judge)
         with record.phase("save"):
             print(f"{options.out}: {_saved(model, options)}")
         with record.phase("score"):

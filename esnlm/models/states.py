@@ -59,27 +59,23 @@ class StateBlocks:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
-        """Yield blocks of (states, next tokens) of one pass, with a progress bar if verbose."""
-        options: dict[str, Any] = {
-            "total": self.n_rows,
-            "unit": "tok",
-            "unit_scale": True,
-            "desc": "states",
-        }
-        with progress_bar(self.verbose, leave=False, **options) as bar:
-            for states, following, _ in self.with_positions():
-                yield states, following
-                bar.update(len(following))
+        """Return the blocks of (states, next tokens) of one pass."""
+        return self._pass(2, verbose=self.verbose)
 
     def with_positions(
         self, state: Any = None, before: Ints64 | None = None
     ) -> Iterator[tuple[Array, ...]]:
-        """Blocks of (states, next tokens, positions read) after ``state``.
+        """Return blocks of (states, next tokens, positions read) after ``state``.
 
         ``before`` (n_last,) are the tokens before the first one, the newest first.
         """
+        return self._pass(3, state, before)
+
+    def _pass(
+        self, n_arrays: int, state: Any = None, before: Ints64 | None = None, verbose: bool = False
+    ) -> Iterator[Any]:
         stream, reservoir, n_last = self.stream, self.states.reservoir, self.states.n_last
-        for states, following, positions in reservoir.harvest(
+        blocks = reservoir.harvest(
             stream.tokens,
             starts=stream.starts,
             n_streams=self.states.n_streams,
@@ -89,11 +85,17 @@ class StateBlocks:
             return_positions=True,
             initial_state=state,
             reuse=True,
-        ):
-            if n_last:
-                last = last_tokens(stream.tokens, positions, stream.starts, n_last, before)
-                states = np.concatenate([states, last.astype(states.dtype)], axis=1)
-            yield states, following, positions
+        )
+        bar = progress_bar(
+            verbose, leave=False, total=self.n_rows, unit="tok", unit_scale=True, desc="states"
+        )
+        with bar:
+            for states, following, positions in blocks:
+                if n_last:
+                    last = last_tokens(stream.tokens, positions, stream.starts, n_last, before)
+                    states = np.concatenate([states, last.astype(states.dtype)], axis=1)
+                yield (states, following, positions)[:n_arrays]
+                bar.update(len(following))
 
 
 def warmup_of(reservoir: Any) -> int:

@@ -1,14 +1,11 @@
 """Streams: a token sequence cut into ranges that a reservoir reads side by side."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.utils.arrays import Array, Bools, Ints64, checked_positions, checked_tokens
-from esnlm.utils.threads import tile_map
+from esnlm.utils.arrays import Bools, Ints64, checked_positions
 
 
 @dataclass(frozen=True)
@@ -94,28 +91,3 @@ def checked_starts(starts: ArrayLike | None, n_tokens: int) -> Ints64 | None:
     if (np.diff(at) <= 0).any() or (at.size and not 0 <= at[0] <= at[-1] < n_tokens):
         raise ValueError(f"starts must increase strictly and lie in [0, {n_tokens}), got {at}")
     return at if at.size and at[0] == 0 else np.concatenate(([0], at))
-
-
-def read_blocks(
-    recurrence: Any,
-    drive: Any,
-    text: Array,
-    plan: StreamPlan,
-    block_size: int,
-    initial_state: Array | None,
-    n_threads: int | None,
-) -> Iterator[tuple[Array, Ints64, Ints64]]:
-    """Yield states (n, n_units), next tokens (n,) and positions (n,) of the tokens read."""
-    if plan.n_pairs < 1:
-        return
-    n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))
-    run = recurrence.streams(plan.n_streams, n_steps, initial_state)
-    with tile_map(n_threads) as over:
-        for first in range(0, plan.n_steps, n_steps):
-            step = plan.step(first, min(n_steps, plan.n_steps - first))
-            if first == 0 and initial_state is not None:
-                step.restart[0, 0] = False
-            states, positions = run(drive, text, step, over)
-            if len(positions):
-                following = checked_tokens(text[positions + 1], drive.n_tokens)
-                yield states, following.astype(np.int64), positions

@@ -1,7 +1,8 @@
 """Drive and recurrence of a reservoir, over one stream or over tiles of parallel streams."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import scipy.sparse
 from esnlm.kernels import recurrence as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.kernels.llvm_vectors import LINE_BYTES
-from esnlm.reservoir.parallel_streams import Step
-from esnlm.utils.arrays import Array, Bools, Ints64
-from esnlm.utils.threads import TileMap
+from esnlm.reservoir.parallel_streams import Step, StreamPlan
+from esnlm.utils.arrays import Array, Ints64, checked_tokens
+from esnlm.utils.threads import map_tiles
 
 #: Activation -> its code in compiled functions.
 ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
@@ -22,8 +23,6 @@ _CYCLIC_UNITS = 4
 _CYCLIC_UNITS_ALONE = 8
 
 _TABLE_BYTES = 256 << 20
-
-BlockRun = Callable[["Drive", Array, Step, TileMap], tuple[Array, Ints64]]
 
 
 class Drive:
@@ -78,13 +77,67 @@ class Recurrence(ABC):
     def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
         """Return the states (T, n_units) of one stream from ``state`` (n_units,)."""
 
-    @abstractmethod
-    def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
-        """Return a function that advances streams by a block of at most ``n_steps`` steps.
+    def blocks(
+        self,
+        drive: Drive,
+        text: Array,
+        plan: StreamPlan,
+        block_size: int,
+        *,
+        initial_state: Array | None,
+        n_threads: int | None,
+        check: Callable[[Array], Array],
+    ) -> Iterator[tuple[Array, Ints64, Ints64]]:
+        """Yield states (n, n_units), next tokens (n,) and positions (n,) of the tokens read.
 
-        It returns the states kept (n, n_units), a view into memory that the next call overwrites,
-        and the positions (n,) of their tokens. ``initial_state`` is the first stream's.
+        States went through ``check``, and are a view into memory that the next block overwrites.
+        ``initial_state`` (n_units,) is the first stream's.
         """
+        if plan.n_pairs < 1:
+            return
+        n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))
+        width = self._width(plan.n_streams)
+        states, out = self._memory(plan.n_streams, n_steps, initial_state)
+        for first in range(0, plan.n_steps, n_steps):
+            step = plan.step(first, min(n_steps, plan.n_steps - first))
+            if first == 0 and initial_state is not None:
+                step.restart[0, 0] = False
+            positions, targets, carry = _tiled(step, len(states), width, out.dtype)
+            table, rows = drive.rows(text[positions])
+            advance = partial(self._advance, width, states, out, table, rows, carry, targets)
+            map_tiles(advance, range(len(states)), n_threads)
+            positions = positions[targets >= 0]
+            if len(positions):
+                following = checked_tokens(text[positions + 1], drive.n_tokens).astype(np.int64)
+                yield check(self._columns(out, targets, n_threads)), following, positions
+
+    @abstractmethod
+    def _width(self, n_streams: int) -> int:
+        """Return the streams of a tile."""
+
+    @abstractmethod
+    def _memory(
+        self, n_streams: int, n_steps: int, initial_state: Array | None
+    ) -> tuple[list[tuple[Array, Array]], Array]:
+        """Return the state and working memory of each tile, and an array for a block's states."""
+
+    @abstractmethod
+    def _advance(
+        self,
+        width: int,
+        states: list[tuple[Array, Array]],
+        out: Array,
+        table: Array,
+        rows: Ints64,
+        carry: Array,
+        targets: Ints64,
+        tile: int,
+    ) -> None:
+        """Advance the ``width`` streams of a tile by a block."""
+
+    @abstractmethod
+    def _columns(self, out: Array, targets: Ints64, n_threads: int | None) -> Array:
+        """Return the states (n, n_units) that have targets, as a view of ``out``."""
 
 
 def recurrence_of(W: Any, leak: Array, activation: str) -> Recurrence:
@@ -128,38 +181,44 @@ class GatheredRecurrence(Recurrence):
             kernels.run_rows(*self._W, table, rows, leak, self._code, old, work, out)
         return out
 
-    def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
-        """Return a function that advances tiles of 16 streams by at most ``n_steps`` steps."""
-        width, dtype, n_units = kernels.TILE, self._leak.dtype, self._n_units
+    def _width(self, n_streams: int) -> int:
+        return kernels.TILE
+
+    def _memory(
+        self, n_streams: int, n_steps: int, initial_state: Array | None
+    ) -> tuple[list[tuple[Array, Array]], Array]:
+        dtype, n_units, width = self._leak.dtype, self._n_units, kernels.TILE
         n_tiles = -(-n_streams // width)
-        state = aligned((n_tiles, n_units * width), dtype)
+        state, work = (aligned((n_tiles, n_units * width), dtype) for _ in range(2))
         if initial_state is not None:
             state[0, ::width] = initial_state
-        work = aligned(state.shape, dtype)
         # A cache line more than the block: rows of a power of two would share cache sets.
         out = aligned((n_units, n_tiles * width * n_steps + self._count), dtype)
+        return list(zip(state, work, strict=True)), out
+
+    def _advance(
+        self,
+        width: int,
+        states: list[tuple[Array, Array]],
+        out: Array,
+        table: Array,
+        rows: Ints64,
+        carry: Array,
+        targets: Ints64,
+        tile: int,
+    ) -> None:
         like = (0,) * (width // self._count)
+        kernels.run_gathered(
+            *self._W, table, rows[tile], carry[tile], self._leak, self._code,
+            *states[tile], out, tile * rows.shape[1], like,
+        )  # fmt: skip
 
-        def run(drive: Drive, text: Array, step: Step, over: TileMap) -> tuple[Array, Ints64]:
-            """Advance all tiles by a block; return kept states (n, n_units) and positions (n,)."""
-            positions, keep, carry = _tiled(step, n_tiles, width, dtype)
-            table, rows = drive.rows(text[positions])
-
-            def advance(tile: int) -> None:
-                tile_rows = rows[tile], carry[tile], self._leak, self._code
-                column = tile * rows.shape[1]
-                kernels.run_gathered(
-                    *self._W, table, *tile_rows, state[tile], work[tile], out, column, like
-                )
-
-            over(advance, range(n_tiles))
-            kept = np.flatnonzero(keep)
-            if len(kept) < keep.size:
-                parts = np.array_split(out, n_tiles)
-                over(lambda part: kernels.compact_columns(part, kept), parts)
-            return out[:, : len(kept)].T, positions.ravel()[kept]
-
-        return run
+    def _columns(self, out: Array, targets: Ints64, n_threads: int | None) -> Array:
+        columns = np.flatnonzero(targets >= 0)
+        if len(columns) < targets.size:
+            parts = np.array_split(out, len(targets))
+            map_tiles(lambda part: kernels.compact_columns(part, columns), parts, n_threads)
+        return out[:, : len(columns)].T
 
 
 class CyclicRecurrence(Recurrence):
@@ -177,47 +236,45 @@ class CyclicRecurrence(Recurrence):
         """Return states (T, n_units) of one stream from ``state`` (n_units,)."""
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
         table, rows = drive.rows(tokens)
-        carry = np.ones(len(tokens) + 1, dtype=out.dtype)
-        size = _CYCLIC_UNITS_ALONE * self._count
-        old, work = self._states(1, size)
-        self._begin(old, state, size)
-        self._advance(1, table, rows, carry, old, work, out, np.arange(len(tokens)))
+        carry = np.ones((1, len(tokens) + 1), dtype=out.dtype)
+        states, _ = self._memory(1, 0, state)
+        targets = np.arange(len(tokens))[None]
+        self._advance(1, states, out, table, rows[None], carry, targets, 0)
         return out
 
-    def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
-        """Return a function that advances one stream, or tiles of 4, by ``n_steps`` at most."""
-        width = 1 if n_streams == 1 else _CYCLIC_TILE
-        dtype, n_tiles = self._leak.dtype, -(-n_streams // width)
+    def _width(self, n_streams: int) -> int:
+        return 1 if n_streams == 1 else _CYCLIC_TILE
+
+    def _memory(
+        self, n_streams: int, n_steps: int, initial_state: Array | None
+    ) -> tuple[list[tuple[Array, Array]], Array]:
+        width = self._width(n_streams)
         size = self._lanes(width) * self._count
-        states = [self._states(width, size) for _ in range(n_tiles)]
+        states = [self._states(width, size) for _ in range(-(-n_streams // width))]
         if initial_state is not None:
             self._begin(states[0][0], initial_state, size)
-        out = aligned((n_streams * n_steps, self._n_units), dtype)
+        return states, aligned((n_streams * n_steps, self._n_units), self._leak.dtype)
 
-        def run(drive: Drive, text: Array, step: Step, over: TileMap) -> tuple[Array, Ints64]:
-            """Advance all tiles by a block; return kept states (n, n_units) and positions (n,)."""
-            positions, keep, carry = _tiled(step, n_tiles, width, dtype)
-            table, rows = drive.rows(text[positions])
-            targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
-
-            def advance(tile: int) -> None:
-                self._advance(
-                    width, table, rows[tile], carry[tile], *states[tile], out, targets[tile]
-                )
-
-            over(advance, range(n_tiles))
-            kept = positions[keep]
-            return out[: len(kept)], kept
-
-        return run
-
-    def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
+    def _advance(
+        self,
+        width: int,
+        states: list[tuple[Array, Array]],
+        out: Array,
+        table: Array,
+        rows: Ints64,
+        carry: Array,
+        targets: Ints64,
+        tile: int,
+    ) -> None:
         lanes = self._lanes(width)
         weights, leak = self._in_blocks(lanes)
-        shapes = (0,) * (lanes * width), (0,) * lanes
         kernels.run_cyclic(
-            self._offsets, weights, table, rows, carry, leak, self._code, *arrays, *shapes
-        )
+            self._offsets, weights, table, rows[tile], carry[tile], leak, self._code,
+            *states[tile], out, targets[tile], (0,) * (lanes * width), (0,) * lanes,
+        )  # fmt: skip
+
+    def _columns(self, out: Array, targets: Ints64, n_threads: int | None) -> Array:
+        return out[: int(targets.max()) + 1]
 
     @staticmethod
     def _lanes(width: int) -> int:
@@ -263,11 +320,12 @@ def _padded(vector: Array, size: int) -> Array:
 
 def _tiled(
     step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
-) -> tuple[Ints64, Bools, Array]:
-    """Return positions and keep (n_tiles, steps * width) of a step, and the carry of its states.
+) -> tuple[Ints64, Ints64, Array]:
+    """Return positions and targets (n_tiles, steps * width) of a step, and the carry of its states.
 
-    The last is the factor of the state before each step and after the last, 0 or 1,
-    (n_tiles, (steps + 1) * width). Streams that do not exist are zeros.
+    A target is the number of the pair in the block, or -1. The carry (n_tiles, (steps + 1) * width)
+    is the factor, 0 or 1, of the state before each step and after the last. Streams that do not
+    exist are zeros.
     """
 
     def by_tile(array: Array) -> Array:
@@ -278,4 +336,5 @@ def _tiled(
     positions, keep, restart = map(by_tile, (step.positions, step.keep, step.restart))
     after = np.zeros((n_tiles, width), dtype=np.bool_)
     carry = 1 - np.concatenate((restart, after), axis=1).astype(dtype)
-    return positions, keep, carry
+    targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
+    return positions, targets, carry

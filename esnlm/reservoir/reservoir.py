@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.reservoir import weights as _weights
-from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts, read_blocks
+from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import Drive, recurrence_of
 from esnlm.utils.arrays import (
     Array,
@@ -286,10 +286,10 @@ class Reservoir(
             row = self.n_units * self.W_.dtype.itemsize
             block_size = min(16384, max(64, _BLOCK_BYTES // row))
         state = None if initial_state is None else self._initial(initial_state)
-        blocks = read_blocks(self._recurrence, drive, text, plan, block_size, state, n_threads)
-        blocks = ((self._checked(X), following, places) for X, following, places in blocks)
-        if not reuse:
-            blocks = ((X.copy(order="K"), y, places.copy()) for X, y, places in blocks)
+        blocks = self._recurrence.blocks(
+            drive, text, plan, block_size, initial_state=state, n_threads=n_threads,
+            check=self._checked if reuse else lambda states: self._checked(states).copy(order="K"),
+        )  # fmt: skip
         return blocks if return_positions else (block[:2] for block in blocks)
 
     def state_dict(self, *, training: bool = False) -> Arrays:

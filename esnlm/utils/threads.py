@@ -11,9 +11,6 @@ from typing import Any
 
 from esnlm.utils.validation import Count
 
-#: Applies a function to every tile, results in the order of the tiles.
-TileMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
-
 
 def n_threads(requested: int | None = None) -> int:
     """Return number of threads to use: at least 1, as requested.
@@ -42,56 +39,48 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-@contextmanager
-def tile_map(requested: int | None = None) -> Iterator[TileMap]:
-    """Yield a map over tiles on this thread and helpers of it, as many in all as are requested.
+def map_tiles(
+    function: Callable[[Any], Any], tiles: Iterable[Any], requested: int | None = None
+) -> list[Any]:
+    """Call a function on tiles, here and on helper threads; return results in their order.
 
-    Tiles share nothing, so results do not depend on the number of threads. A call ends, whether by
-    its results, by the error of a tile or by an interrupt, only when no tile is running any more:
-    what tiles write to may be used again at once. A single tile runs in the calling thread.
-    """
-    count = n_threads(requested)
-    yield lambda function, tiles: _on_threads(count, function, list(tiles))
+    ``requested`` is the number of threads, as in `n_threads`. Tiles share nothing, so results do
+    not depend on it. A single tile runs in the calling thread. A call ends, whether by its
+    results, by the error of a tile or by an interrupt, only when no tile is running any more: what
+    tiles write to may be used again at once.
 
-
-def _on_threads(count: int, function: Callable[[Any], Any], tiles: list[Any]) -> list[Any]:
-    """Call a function on tiles, which this thread and its helpers take one after the other.
-
-    Return the results in the order of the tiles, or raise the error of the first call that fails.
     Executors and threads of the standard library wait on locks that an interrupt can leave closed
     for ever. Here every wait is one of the interpreter's own, which no interrupt breaks.
     """
+    tiles = list(tiles)
     results: list[Any] = [None] * len(tiles)
     numbers = iter(range(len(tiles)))
     helpers: set[int] = set()
     errors: list[BaseException] = []
-    ended: list[bool] = []
+    stops: list[bool] = []
     goodbyes: SimpleQueue[None] = SimpleQueue()
     interrupt = None
 
-    def take() -> None:
-        # A number that was taken is called: the others count on it.
-        while not ended and (number := next(numbers, None)) is not None:
-            results[number] = function(tiles[number])
-
-    def take_as(helper: int) -> None:
+    def help_out(helper: int) -> None:
         helpers.add(helper)
         try:
-            take()
+            while not stops and (number := next(numbers, None)) is not None:
+                results[number] = function(tiles[number])
         except BaseException as error:
             errors.append(error)
-            ended.append(True)
+            stops.append(True)
         helpers.remove(helper)
         goodbyes.put(None)
 
     try:
-        for helper in range(min(count, len(tiles)) - 1):
-            start_new_thread(copy_context().run, (take_as, helper))
-        take()
+        for helper in range(min(n_threads(requested), len(tiles)) - 1):
+            start_new_thread(copy_context().run, (help_out, helper))
+        while not stops and (number := next(numbers, None)) is not None:
+            results[number] = function(tiles[number])
     finally:
         while True:
             try:
-                ended.append(True)
+                stops.append(True)
                 while helpers:
                     goodbyes.get()
                 break

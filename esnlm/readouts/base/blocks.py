@@ -1,6 +1,7 @@
 """Blocks of rows (states, targets), from which readouts learn in one pass or several."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import starmap
 from typing import Any, Self
 
 import numpy as np
@@ -51,7 +52,8 @@ class MappedBlocks:
         self.n_rows = blocks_rows(blocks)
 
     def __iter__(self) -> Iterator[Block]:
-        return (self.function(X, y) for X, y in self.blocks if len(y))
+        some: Iterator[Any] = filter(lambda block: len(block[1]), self.blocks)
+        return starmap(self.function, some)
 
 
 def blocks_rows(blocks: Any) -> int:

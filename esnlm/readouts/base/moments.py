@@ -12,7 +12,7 @@ from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
 from esnlm.utils.sums import Keyed, Sums
-from esnlm.utils.threads import tile_map
+from esnlm.utils.threads import map_tiles
 
 # Rows whose products are summed in the states' own precision before float64 takes over.
 _ROWS_IN_SINGLE = 16384
@@ -233,8 +233,8 @@ class Moments(Stateful):
         def part(first: int) -> None:
             add(self.sums, X, codes, first, min(first + _UNITS, self.n_units))
 
-        with tile_map(1 if X.size < _WORTH_THREADS else None) as over:
-            over(part, range(0, self.n_units, _UNITS))
+        n_threads = 1 if X.size < _WORTH_THREADS else None
+        map_tiles(part, range(0, self.n_units, _UNITS), n_threads)
 
     def _add_products(self, X: Array) -> None:
         """Add XᵀX; small blocks are staged so that each product has many rows."""

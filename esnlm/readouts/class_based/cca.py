@@ -8,7 +8,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Floats, Floats32, Ints
-from esnlm.utils.threads import one_blas_thread, tile_map
+from esnlm.utils.threads import map_tiles, one_blas_thread
 
 # Of the variance of all units together, added to every direction's. Sums are over more rows than
 # the matrix of products: directions that vary little in its rows seem to tell more than they can.
@@ -94,8 +94,8 @@ def canonical_variables(X: Array, directions: Array, shift: Array) -> Array:
         for start in tiles:
             tile(start)
         return Z
-    with one_blas_thread(), tile_map() as over:
-        over(tile, tiles)
+    with one_blas_thread():
+        map_tiles(tile, tiles)
     return Z
 
 

@@ -11,7 +11,7 @@ from esnlm.readouts.softmax.loss import discount, log_softmax, logits, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
 from esnlm.utils.arrays import Array, Bools, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
-from esnlm.utils.threads import TileMap
+from esnlm.utils.threads import map_tiles
 
 # Rows that one thread works on at a time, at most, and bytes of their logits.
 _TILE, _TILE_BYTES = 1024, 1 << 24
@@ -87,7 +87,7 @@ class ClassSoftmax(Stateful):
         Z: Floats32,
         classes: Ints,
         rate: float,
-        over: TileMap,
+        n_threads: int | None,
         in_z: Floats32 | None = None,
         discounts: tuple[Floats32, Floats32] | None = None,
     ) -> None:
@@ -107,7 +107,7 @@ class ClassSoftmax(Stateful):
             return self._derivatives(Z[part], classes[part], less, out)
 
         rows = min(_TILE, rows_within(_TILE_BYTES, self.weights.shape[1], np.float32))
-        parts = over(tile, range(0, len(Z), rows))
+        parts = map_tiles(tile, range(0, len(Z), rows), n_threads)
         # Tiles are added in their order: the sums do not depend on the threads.
         gradient, *rest = (reduce(iadd, arrays) for arrays in zip(*parts, strict=True))
         size = warmed_up(rate, self.n_steps) / len(Z)
@@ -192,7 +192,7 @@ class WordSoftmax(WordFactors, Stateful):
         words: Ints,
         n_rows: int,
         rate: float,
-        over: TileMap,
+        n_threads: int | None,
         in_z: Floats32 | None = None,
         discounts: Floats32 | None = None,
     ) -> None:
@@ -216,7 +216,7 @@ class WordSoftmax(WordFactors, Stateful):
                     in_z[rows] = R @ self.coef[run]
                 self._move(z, run, R, np.float32(rate), decay)
 
-        over(classes, range(min(TASKS, len(parts))))
+        map_tiles(classes, range(min(TASKS, len(parts))), n_threads)
 
     def _move(self, z: Array, run: slice, R: Array, rate: np.float32, decay: np.float32) -> None:
         """Step of the words of a class, whose rows (n, P) have residuals R."""

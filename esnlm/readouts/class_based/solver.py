@@ -1,7 +1,6 @@
 """Two-level learner: classes and the words within them, on CCA components of the states."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors, sh
 from esnlm.utils.arrays import Array, Floats32, Ints, Ints64
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.sums import Sums
-from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
+from esnlm.utils.threads import map_tiles, one_blas_thread
 
 # Learning rates of rows after the passes, relative to those of the first ones.
 _LATER_RATE = 0.1
@@ -284,8 +283,8 @@ class TwoLevelLearner(Stateful):
             logs = self.classes.log_probabilities(Z[part])
             out[part] = logs[np.arange(len(logs)), classes[part]]
 
-        with self._tiles(len(Z)) as over:
-            over(tile, range(0, len(Z), _TILE))
+        with one_blas_thread():
+            map_tiles(tile, range(0, len(Z), _TILE), self._n_threads(len(Z)))
         inside = self.layout.sizes[classes] > 1
         out[inside] += self.words.log_probability_of(Z[inside], words[inside])
         return out
@@ -321,22 +320,22 @@ class TwoLevelLearner(Stateful):
         if self.class_solver is None and self.word_solver is None:
             return
         batch, start = self.schedule.batch, 0
-        with self._tiles(batch) as over:
+        with one_blas_thread():
             while start < len(Z):
                 part = slice(start, min(len(Z), start + batch - self.rows.n))
                 self.rows.add(Z[part], codes[part], last[part])
                 start = part.stop
                 if self.rows.n == batch:
-                    self._step(rates, over)
+                    self._step(rates)
 
     def _flush(self, rates: _Rates) -> None:
-        with self._tiles(self.schedule.batch) as over:
+        with one_blas_thread():
             if self.rows.n:
-                self._step(rates, over)
+                self._step(rates)
             if self.n_word_rows:
-                self._step_words(rates, over)
+                self._step_words(rates)
 
-    def _step(self, rates: _Rates, over: TileMap) -> None:
+    def _step(self, rates: _Rates) -> None:
         """Take a step of the classes on the waiting rows; of the words when there are enough."""
         Z, words, last = self.rows.joined()
         self.rows = Rows(*_WAITING)
@@ -345,7 +344,7 @@ class TwoLevelLearner(Stateful):
             in_z = np.empty_like(Z) if self.settings.n_direct else None
             classes = self.layout.word_class[words]
             less = None if self.discounts is None else (self.discounts[words], self.layout.shares)
-            self.class_solver.step(Z, classes, rates.classes, over, in_z, less)
+            self.class_solver.step(Z, classes, rates.classes, self._n_threads(), in_z, less)
             if in_z is not None:
                 self.direct.step(last, in_z, rates.direct)
         if self.word_solver is not None:
@@ -353,22 +352,22 @@ class TwoLevelLearner(Stateful):
             self.word_rows.add(Z[inside], words[inside], last[inside])
             self.n_word_rows += len(Z)
         if self.n_word_rows >= _WORD_BATCHES * self.schedule.batch:
-            self._step_words(rates, over)
+            self._step_words(rates)
 
-    def _step_words(self, rates: _Rates, over: TileMap) -> None:
+    def _step_words(self, rates: _Rates) -> None:
         assert self.word_solver is not None
         Z, words, last = self.word_rows.joined()
         in_z = np.empty_like(Z) if self.settings.n_direct else None
         less = None if self.discounts is None else self.discounts[words]
-        self.word_solver.step(Z, words, self.n_word_rows, rates.words, over, in_z, less)
+        self.word_solver.step(
+            Z, words, self.n_word_rows, rates.words, self._n_threads(), in_z, less
+        )
         self.word_rows, self.n_word_rows = Rows(*_WAITING), 0
         if in_z is not None:
             self.direct.step(last, in_z, rates.direct)
 
-    @contextmanager
-    def _tiles(self, n_rows: int) -> Iterator[TileMap]:
-        """Yield a map over tiles, each on one BLAS thread; it is serial for small steps."""
+    def _n_threads(self, n_rows: int | None = None) -> int | None:
+        """Return the threads of tiles of rows, of a batch where None: one for small steps."""
+        n_rows = self.schedule.batch if n_rows is None else n_rows
         width = max(self.settings.n_experts or 1, 1) * self.layout.n_classes
-        worth = n_rows * width * len(self.shift) >= _WORTH_THREADS
-        with one_blas_thread(), tile_map(None if worth else 1) as over:
-            yield over
+        return None if n_rows * width * len(self.shift) >= _WORTH_THREADS else 1

@@ -15,7 +15,7 @@ from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.linear.spectrum import gcv_error, inverse_of, penalty_path
 from esnlm.readouts.softmax.loss import log_softmax, logits
 from esnlm.utils.arrays import Array, Floats, Ints
-from esnlm.utils.threads import one_blas_thread, tile_map
+from esnlm.utils.threads import map_tiles, one_blas_thread
 
 _PATH = np.logspace(-8, 1, 28)
 _CHUNK_BYTES = 1 << 24
@@ -98,8 +98,8 @@ class WordFactors:
         if len(X) <= step:  # a few rows: the product alone may have threads
             chunk(0)
             return out
-        with one_blas_thread(), tile_map() as over:
-            over(chunk, range(0, len(X), step))
+        with one_blas_thread():
+            map_tiles(chunk, range(0, len(X), step))
         return out
 
     def log_probability_of(self, X: Array, words: Ints) -> Array:
@@ -118,9 +118,9 @@ class WordFactors:
                     np.log(floor_rows(Z, self.floor[run].astype(Z.dtype, copy=False)), out=Z)
                 out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
 
-        n_tasks = min(TASKS, len(parts))
-        with one_blas_thread(), tile_map(None if len(X) >= _WORTH_THREADS else 1) as over:
-            over(classes, range(n_tasks))
+        with one_blas_thread():
+            n_threads = None if len(X) >= _WORTH_THREADS else 1
+            map_tiles(classes, range(min(TASKS, len(parts))), n_threads)
         return out
 
     def _normalise(self, Z: Array, log_class: Array) -> None:

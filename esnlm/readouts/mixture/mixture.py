@@ -19,7 +19,7 @@ from esnlm.readouts.mixture.optimize import ConvergenceMonitor, QuasiNewtonMemor
 from esnlm.readouts.mixture.whitening import Parts, Source, Whitening, prepare
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.sums import Sums
-from esnlm.utils.threads import one_blas_thread, tile_map
+from esnlm.utils.threads import map_tiles, one_blas_thread
 from esnlm.utils.validation import PENALTY, Count, Flag, Number, OneOf, check_parameters, limited
 
 # Steps of EM that the quasi-Newton correction remembers.
@@ -178,14 +178,14 @@ class MixtureOfExpertsReadout(BufferedReadout):
     def _solve(self, blocks: Blocks | Parts, held_out: Blocks | None) -> None:
         """Set the likeliest parameters that EM reaches from several starts."""
         stops = self.early_stopping
-        with one_blas_thread(), tile_map(self.n_threads) as over:
+        with one_blas_thread():
             rows = prepare(
                 blocks,
                 held_out if stops else None,
                 sizes=(self.n_features_in_, len(self.classes_)),
                 buffer_size=self.buffer_size,
                 hold_out_every=round(1 / self.validation_fraction) if stops else 0,
-                over=over,
+                n_threads=self.n_threads,
             )
             self.whitening_mean_, self.whitening_map_ = rows.whitening.mean, rows.whitening.map
             experts, rng = self._experts(), check_random_state(self.random_state)
@@ -218,8 +218,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         experts = self._experts(Prior(precision, self.n_experts, mean=weights))
         memory = QuasiNewtonMemory(_MEMORY)
         Z = self._whitening()(X)
-        with one_blas_thread(), tile_map(self.n_threads) as over:
-            batch = Source([(Z, codes)], len(Z), over)
+        with one_blas_thread():
+            batch = Source([(Z, codes)], len(Z), self.n_threads)
             expected = experts.e_step(batch, weights)
             step_to = experts.m_step(batch, weights, expected, memory)
             weights, expected = experts.e_step_uphill(batch, weights, expected, step_to, memory)
@@ -234,8 +234,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
             P[tile] = experts.distribution(whitening(X[tile]), weights)
 
         # Tiles are what is parallel: BLAS threads of their own would fight for the same cores.
-        with one_blas_thread(), tile_map(self.n_threads) as over:
-            over(fill, self._slices(len(X)))
+        with one_blas_thread():
+            map_tiles(fill, self._slices(len(X)), self.n_threads)
         P /= P.sum(axis=1, keepdims=True)
         return P
 

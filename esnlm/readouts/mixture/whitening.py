@@ -13,7 +13,7 @@ from esnlm.readouts.base.blocks import Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.sums import Total
-from esnlm.utils.threads import TileMap, tile_map
+from esnlm.utils.threads import map_tiles
 
 # Rows of a tile: its posteriors (n_experts * n_classes, rows) should stay in the second cache.
 TILE = 1024
@@ -92,12 +92,12 @@ class Source:
     """n whitened rows (Z (n, n_units + 1), codes (n,)), in tiles.
 
     ``batches`` is a list where the rows are kept in memory, else whitens them anew in each pass;
-    ``over`` maps a function over tiles, in order.
+    ``n_threads`` work on tiles.
     """
 
     batches: Blocks
     n: int
-    over: TileMap
+    n_threads: int | None
 
     @property
     def in_memory(self) -> bool:
@@ -114,7 +114,8 @@ class Source:
             ]
             index += len(tiles)
             for wave in range(0, len(tiles), _WAVE):
-                yield from self.over(lambda tile: function(*tile), tiles[wave : wave + _WAVE])
+                some = tiles[wave : wave + _WAVE]
+                yield from map_tiles(lambda tile: function(*tile), some, self.n_threads)
 
     def add_up(self, function: Callable[[int, Array, Array], Sums], *totals: Floats) -> None:
         """Add the arrays that the function returns of each tile to float64 ``totals``, in place."""
@@ -142,9 +143,8 @@ def _sum_of_tiles(
     whitening: Whitening, function: Callable[[int, Array, Array], Sums], blocks: Blocks
 ) -> Total:
     """Return the sum of results over the tiles of a part, in their order."""
-    with tile_map() as over:
-        tiles = Source(_Streamed(blocks, whitening), 0, over).each(function)
-        return reduce(add, map(Total, tiles))
+    tiles = Source(_Streamed(blocks, whitening), 0, None).each(function)
+    return reduce(add, map(Total, tiles))
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def prepare(
     sizes: tuple[int, int],
     buffer_size: int,
     hold_out_every: int,
-    over: TileMap,
+    n_threads: int | None,
 ) -> TrainingRows:
     """Whiten rows (X (n, n_units), codes (n,)) by their moments, and set some apart.
 
@@ -204,7 +204,7 @@ def prepare(
     if isinstance(blocks, Parts):
         moments = blocks.moments
         whitening = Whitening.from_moments(moments, np.float32)  # as their states are
-        train: Source = PartedSource((), moments.n, over, whitening, blocks.share)
+        train: Source = PartedSource((), moments.n, n_threads, whitening, blocks.share)
     else:
         moments = Moments(*sizes)
         rows, n, dtype = _read(blocks, buffer_size, lambda X: X.copy(), moments.add)
@@ -224,12 +224,12 @@ def prepare(
             Z, codes = (np.concatenate(column) for column in zip(*whitened, strict=True))
             del whitened
             batches = [[(Z[part], codes[part])] for part in (~out, out)]
-        train = Source(batches[0], n - int(out.sum()), over)
+        train = Source(batches[0], n - int(out.sum()), n_threads)
         if out.any():
-            inner = Source(batches[1], int(out.sum()), over)
+            inner = Source(batches[1], int(out.sum()), n_threads)
     if held_out is not None:
         rows, n, _ = _read(held_out, buffer_size, whitening)
-        inner = Source(rows or _Streamed(held_out, whitening), n, over) if n else None
+        inner = Source(rows or _Streamed(held_out, whitening), n, n_threads) if n else None
     return TrainingRows(whitening, train, inner, moments.counts)
 
 

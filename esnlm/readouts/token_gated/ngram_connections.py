@@ -9,7 +9,7 @@ from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.token_gated.ngram_tables import N_PARTS, NgramTables, WindowCounts, tables_of
 from esnlm.utils.arrays import Array, Arrays, Ints, Ints64, check_arrays
 from esnlm.utils.state_dict import Stateful, saved
-from esnlm.utils.threads import tile_map
+from esnlm.utils.threads import map_tiles
 
 _RATE, _BATCH, _LEAST_SQUARE = 0.2, 8192, 1e-12
 # Multiples of it fill [0, 1) evenly.
@@ -103,8 +103,8 @@ class NgramConnections(Stateful):
 
         widest = self.trust.shape[0] * self.counted.n_classes
         size = rows_within(_TILE_BYTES, widest, f"V{_ENTRY_BYTES}")
-        with tile_map(1 if len(Z) < _WORTH_THREADS else None) as over:
-            return over(tile, [slice(first, first + size) for first in range(0, len(Z), size)])
+        tiles = [slice(first, first + size) for first in range(0, len(Z), size)]
+        return map_tiles(tile, tiles, 1 if len(Z) < _WORTH_THREADS else None)
 
     @property
     def room(self) -> int:
