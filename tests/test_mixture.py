@@ -174,7 +174,7 @@ def problem(n_experts: int = 3, n_classes: int = 4) -> tuple[SoftmaxExperts, Sou
         n_experts, n_classes, np.linspace(0.5, 1.5, 5), alpha=0.3, common_alpha=0.1, gate_alpha=0.2
     )
     model = SoftmaxExperts(n_experts, n_classes, prior, n_conjugate=2)
-    source = Source([(Z, y)], len(Z), lambda f, tiles: [f(t) for t in tiles])
+    source = Source([(Z, y)], len(Z), 1)
     weights = 0.5 * rng.normal(size=(n_experts * (n_classes + 1), 6))
     return model, source, Z, y, weights
 
