@@ -100,21 +100,21 @@ def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):
 @pytest.mark.parametrize("split", ["blank_line", "file"])
 def test_surprisals_of_every_unit_sum_to_the_same(kind, reset, split):
     model = ngrams(kind, reset)
-    evaluation = Evaluation([model], ["m"], split)
+    evaluation = Evaluation([model], ["m"], split, words=True, correct_boundaries=False)
     for unit, columns in SURPRISAL_COLUMNS.items():
-        found = []
-        options = model.tokenizer_, reset, unit, "text"
+        table = []
+        options = model, unit, "text"
         (row,) = evaluation.rows(
-            ["text"], lambda _, part, to=found, o=options: to.extend(surprisal_rows(part, *o))
+            ["text"], lambda _, part, to=table, o=options: to.extend(surprisal_rows(part, *o))
         )
-        table = [dict(zip(columns, values, strict=True)) for values in found]
+        assert {tuple(entry) for entry in table} == {columns}
         bits = sum(entry["surprisal_bits"] for entry in table)
         assert bits * np.log(2) == pytest.approx(row["nll_per_token"] * row["n_tokens"])
         counted = len(table) if unit == "token" else sum(entry["n_tokens"] for entry in table)
         assert counted == row["n_tokens"]
         ends = model.tokenizer_.eos
         if unit == "word":
-            assert [e["string"] for e in table if e["string"] != ends] == TEXT.split()
+            assert [e["word"] for e in table if e["word"] != ends] == TEXT.split()
         if unit == "sentence":
             assert sum(entry["n_words"] for entry in table) == len(TEXT.split())
             lines = [line.strip() for line in TEXT.splitlines() if line.strip()]
@@ -123,41 +123,43 @@ def test_surprisals_of_every_unit_sum_to_the_same(kind, reset, split):
 
 def test_a_words_surprisal_is_that_of_its_pieces_after_what_came_before():
     model = ngrams(order=4)
-    options = model.tokenizer_, "sentence", "word", "text"
+    options = model, "word", "text"
     found = []
     text = "the naïve dogs walks ."
     Path("one").write_text(text + "\n")
-    Evaluation([model], ["m"], "blank_line").rows(
+    Evaluation([model], ["m"], "blank_line", words=True, correct_boundaries=False).rows(
         ["one"], lambda _, part: found.extend(surprisal_rows(part, *options))
     )
     before = [model.tokenizer_.bos_id]
     cut = 0
     for row, word in zip(found, text.split(), strict=False):
-        assert row[:5] == ("text", 1, 1, row[3], word)
+        assert list(row.values())[:5] == ["text", 1, 1, row["position"], word]
         end = text.index(word, cut) + len(word)
         bits = 0.0
         for token in model.tokenizer_.encode(text[cut:end]).tolist():
             bits -= np.log2(model.predict_proba(before)[token])
             before.append(token)
-        assert row[-1] == pytest.approx(bits)
+        assert row["surprisal_bits"] == pytest.approx(bits)
         cut = end
-    assert [row[3] for row in found] == list(range(1, len(text.split()) + 2))
-    assert found[-1][4] == "<|endoftext|>"
-    assert found[-1][-1] == pytest.approx(-np.log2(model.predict_proba(before)[before[0]]))
+    assert [row["position"] for row in found] == list(range(1, len(text.split()) + 2))
+    assert found[-1]["word"] == "<|endoftext|>"
+    assert found[-1]["surprisal_bits"] == pytest.approx(
+        -np.log2(model.predict_proba(before)[before[0]])
+    )
 
 
 def test_tokens_name_the_characters_that_they_are_part_of():
     model = ngrams()
-    options = model.tokenizer_, "sentence", "token", "text"
+    options = model, "token", "text"
     found = []
     Path("one").write_text("naïve 日\n")
     Evaluation([model], ["m"], "line").rows(
         ["one"], lambda _, part: found.extend(surprisal_rows(part, *options))
     )
-    strings = [row[5] for row in found]
+    strings = [row["string"] for row in found]
     assert strings[2:4] == ["ï", "ï"]  # two bytes, each its own token
     assert strings[-1] == "<|endoftext|>"
-    assert [row[3] for row in found if "日" in row[5]] == [2, 2, 2]
+    assert [row["position"] for row in found if "日" in row["string"]] == [2, 2, 2]
 
 
 def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from small_models import ngrams, reservoir_model
 
 import esnlm
+from esnlm.__main__ import main
 
 mpl.use("agg")
 
@@ -20,8 +21,9 @@ def test_plots_return_axes():
         {"a": model.surprisal("the boy"), "b": ngrams().surprisal("the boy")}
     )
     assert [text.get_text() for text in axis.get_xticklabels()] == ["the", "boy"]
-    heights = [patch.get_height() for patch in axis.patches]
-    assert heights[:2] == model.surprisal("the boy")["surprisal_bits"].tolist()
+    assert [line.get_label() for line in axis.lines] == ["a", "b"]
+    bits = model.surprisal("the boy")["surprisal_bits"].tolist()
+    assert axis.lines[0].get_ydata().tolist() == bits
     assert esnlm.plot_surprisal(model.surprisal("the boy\nthe dog"), ax=given) is given
     with pytest.raises(ValueError, match="of the same words, got others for 'b'"):
         esnlm.plot_surprisal({"a": model.surprisal("the boy"), "b": model.surprisal("the")})
@@ -41,6 +43,22 @@ def test_plots_return_axes():
         esnlm.plot_perplexity_by_size([{"x": 1}])
     with pytest.raises(ValueError, match="at least one row"):
         esnlm.plot_blimp([])
+    plt.close("all")
+
+
+def test_surprisal_has_a_row_of_axes_a_sentence_and_a_line_a_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = "the boy sees\n" + "the dog " * 10 + "\n\nnull boys"
+    (tmp_path / "text").write_text(text)
+    for name, model in (("r", reservoir_model()), ("n", ngrams())):
+        model.save(name)
+        assert main(["evaluate", name, "text", "--surprisal-csv", "w.csv"]) == 0
+    for tables in ("w.csv", pd.read_csv("w.csv", keep_default_na=False)):
+        axis = esnlm.plot_surprisal(tables)
+        rows = [[t.get_text() for t in each.get_xticklabels()] for each in axis.figure.axes]
+        assert [word for row in rows for word in row] == text.split()
+        assert [len(row) for row in rows] == [3, 10, 10, 2]
+        assert [line.get_label() for line in axis.lines] == ["r", "n"]
     plt.close("all")
 
 

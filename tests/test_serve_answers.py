@@ -88,7 +88,7 @@ def test_surprisal_is_that_of_the_command(
     with open("w.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     found = shown.surprisal(TEXT).words
-    assert [(int(r["sentence"]), int(r["word"]), r["string"]) for r in rows] == [
+    assert [(int(r["sentence"]), int(r["position"]), r["word"]) for r in rows] == [
         (word.line, word.place, word.string) for word in found
     ]
     assert [int(row["n_unknown"]) for row in rows] == [word.n_unknown for word in found]

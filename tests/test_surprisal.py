@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from small_models import DOCS, ngrams, of_bytes, reservoir_model
 
@@ -37,7 +38,7 @@ def test_a_table_of_surprisal_has_a_row_a_word_and_sums_to_the_whole(make, reset
         rows = list(csv.DictReader(file))
     ends = model.tokenizer_.eos
     if tokens == "word" or reset == "sentence":
-        bits = [float(row["surprisal_bits"]) for row in rows if row["string"] != ends]
+        bits = [float(row["surprisal_bits"]) for row in rows if row["word"] != ends]
         assert table["surprisal_bits"].tolist() == pytest.approx(bits, rel=1e-4, abs=1e-6)
 
 
@@ -82,3 +83,52 @@ def test_surprisal_of_what_is_no_text_is_refused():
         reservoir_model().surprisal([[1, 2]])
     with pytest.raises(ValueError, match="set a tokenizer"):
         NgramLanguageModel(order=2).fit([[0, 1, 2]]).surprisal("the")
+
+
+def test_values_of_the_words_before_stand_beside_a_word():
+    model = ngrams()
+    text = ["the boy sees Mary\nthe dog", "boys see"]
+    table = model.surprisal(text, lags=2, counts={"the": 3, "boy": 1})
+    for name in ("surprisal_bits", "length", "log_frequency", "entropy_bits"):
+        for lag in (1, 2):
+            expected = table.groupby(["document", "sentence"])[name].shift(lag)
+            assert table[f"{name}_lag{lag}"].equals(expected.astype(float))
+    read_on = ngrams("document").surprisal(text, lags=1)  # it reads on to the next line
+    expected = read_on.groupby("document")["surprisal_bits"].shift(1)
+    assert read_on["surprisal_bits_lag1"].equals(expected)
+    with pytest.raises(ValueError, match="lags must be at most 3, got 4"):
+        model.surprisal("the boy", lags=4)
+
+
+def test_a_word_knows_whether_it_is_the_first_or_the_last():
+    table = ngrams().surprisal("the boy sees\n\nMary\nboys see")
+    assert table["is_first"].tolist() == [True, False, False, True, True, False]
+    assert table["is_last"].tolist() == [False, False, True, True, False, True]
+
+
+@pytest.mark.parametrize("make", [reservoir_model, ngrams])
+def test_characters_that_training_never_had_are_unknown(make):
+    for tokenizer in ("char", of_bytes()):
+        model = make(tokenizer=tokenizer)
+        table = model.surprisal("the boy \u2014 sees 3 dogs")
+        unknown = dict(zip(table["word"], table["n_unknown"] > 0, strict=True))
+        assert unknown == {
+            "the": False, "boy": False, "\u2014": True, "sees": False, "3": True, "dogs": False,
+        }  # fmt: skip
+
+
+def test_the_csv_has_the_columns_of_the_table():
+    model = reservoir_model()
+    model.save("model")
+    Path("text").write_text("the boy sees\nMary sees the zebra .\n")
+    Path("counts.txt").write_text("the boy\n")
+    command = "evaluate model text --surprisal-csv w.csv --counts counts.txt --lags 3"
+    assert main([*command.split(), "--context", "document"]) == 0
+    rows = pd.read_csv("w.csv")
+    words = rows[rows["length"].notna()].reset_index(drop=True)
+    table = model.surprisal(
+        Path("text").read_text(), counts="counts.txt", lags=3, context="document"
+    )
+    assert [*words.columns[2:]] == [*table.columns]
+    pd.testing.assert_frame_equal(words[[*table.columns]], table, check_dtype=False, rtol=1e-5)
+    assert len(rows) == len(table) + 2  # ends of sentences

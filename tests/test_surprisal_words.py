@@ -26,6 +26,16 @@ def sub_words(space: str, splitter: Any, decoder: Any) -> Tokenizer:
     return Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
 
 
+def with_marks() -> Tokenizer:
+    """`byte_level`, and a full stop."""
+    pieces = ["</s>", "a", "b", "Ġ", "Ġa", "Ġb", ".", "Ġ."]
+    merges = [("Ġ", letter) for letter in (*LETTERS, ".")]
+    backend = Backend(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
+
+
 def byte_level() -> Tokenizer:
     return sub_words("Ġ", pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
 
@@ -64,7 +74,7 @@ class ShortWords(SequenceModel):
         self.weights = rng.gamma(1.0, size=(len(tokenizer), LONGEST + 1, len(tokenizer)))
         self.within = ~tokenizer.begins_word
         for token, piece in enumerate(tokenizer.vocabulary):
-            if not any(letter in piece for letter in LETTERS) and piece != "</s>":
+            if not any(letter in piece for letter in (*LETTERS, ".")) and piece != "</s>":
                 self.weights[:, :, token] = 0
         self.weights[:, LONGEST, self.within] = 0
         self.weights /= self.weights.sum(axis=2, keepdims=True)
@@ -72,10 +82,8 @@ class ShortWords(SequenceModel):
     def _read(self, ids: Any, state: Any = None) -> tuple[int, int]:
         last, n_letters = state or (0, 0)
         for token in np.asarray(ids).tolist():
-            inside = self.within[token]
-            last, n_letters = token, n_letters + 1 if inside else 1
-            if token == self.tokenizer_.eos_id:
-                n_letters = 0
+            last, n_letters = token, n_letters if self.within[token] else 0
+            n_letters += not (self.tokenizer_.is_mark[token] or token == self.tokenizer_.eos_id)
         return last, n_letters
 
     def _next_log_probabilities(self, state: Any) -> Any:
@@ -108,8 +116,38 @@ def test_words_and_the_end_sum_to_one(make: Any, before: str) -> None:
         begins[eos] = True
     end = shares[eos] / shares[begins].sum()
     assert total + end == pytest.approx(1, abs=1e-6)
-    plain = model.surprisal(texts, corrected=False).groupby("document")["surprisal_bits"].last()
+    plain = (
+        model.surprisal(texts, correct_boundaries=False)
+        .groupby("document")["surprisal_bits"]
+        .last()
+    )
     assert abs((2.0**-plain).sum() + shares[eos] - 1) > 1e-3
+
+
+@pytest.mark.parametrize("mark", ["", "."])
+@pytest.mark.parametrize("opening", ["", "."])
+def test_words_without_marks_sum_to_one(opening: str, mark: str) -> None:
+    """Of all words of letters after the same words and opening mark, whatever follows them."""
+    model = ShortWords(with_marks())
+    tokenizer = model.tokenizer_
+    # After the letters comes one mark at most, and no word has a mark inside.
+    marks = [tokenizer.vocabulary.index(piece) for piece in (".", "Ġ.")]
+    model.weights[:, LONGEST, marks[0]] = 0.1
+    model.weights[marks[0], 1:, 1:3] = 0
+    model.weights[np.ix_(marks, range(LONGEST + 1), marks[:1])] = 0
+    model.weights /= model.weights.sum(axis=2, keepdims=True)
+    words = ["".join(w) for n in range(LONGEST) for w in itertools.product(LETTERS, repeat=n + 1)]
+    texts = [f"ab {opening}{word}{mark} b" for word in words]
+    table = model.surprisal(texts).groupby("document").nth(1)
+    assert table["word"].tolist() == [f"{opening}{word}{mark}" for word in words]
+    assert table["length"].tolist() == [len(word) for word in words]
+    total = (2.0 ** -table["surprisal_bits_without_marks"]).sum()
+    shares = model.weights[model._read([0, *tokenizer.encode("ab")])]
+    begins = tokenizer.begins_word
+    others = 0.0 if opening else (shares[0] + shares[marks[1]]) / shares[begins].sum()
+    assert total + others == pytest.approx(1, abs=1e-6)
+    if mark or opening:
+        assert not np.allclose(table["surprisal_bits"], table["surprisal_bits_without_marks"])
 
 
 @pytest.mark.parametrize("make", TOKENIZERS)
@@ -120,7 +158,8 @@ def test_a_correction_moves_bits_between_neighbours_only(make: Any, tmp_path: An
         LanguageModel(Reservoir(20, random_state=0), SoftmaxReadout(), tokenizer=make()).fit(texts),
     ):
         corrected, plain = (
-            model.surprisal(texts, corrected=each)["surprisal_bits"] for each in (True, False)
+            model.surprisal(texts, correct_boundaries=each)["surprisal_bits"]
+            for each in (True, False)
         )
         assert np.abs(corrected - plain).max() > 0.01
         model.save(tmp_path / "model")
@@ -130,7 +169,7 @@ def test_a_correction_moves_bits_between_neighbours_only(make: Any, tmp_path: An
             command = ["evaluate", str(tmp_path / "model"), str(tmp_path / "text"), *option]
             assert main([*command, "--surprisal-csv", csv, "--overwrite"]) == 0
             rows = pd.read_csv(csv)
-            words = rows[rows["string"] != "</s>"]
+            words = rows[rows["word"] != "</s>"]
             np.testing.assert_allclose(words["surprisal_bits"], bits, rtol=1e-5, atol=1e-6)
         # What the words and ends of a sentence have in all does not change, its spelling apart.
         whole = -np.concatenate(model.log_likelihood(texts)).sum() / np.log(2)
@@ -141,7 +180,7 @@ def test_words_that_are_tokens_need_no_correction() -> None:
     texts = ["the boy sees the dog", "the dog sees"] * 3
     model = NgramLanguageModel(order=2, tokenizer="word").fit(texts)
     assert model.tokenizer_.begins_word is None
-    assert model.surprisal(texts).equals(model.surprisal(texts, corrected=False))
+    assert model.surprisal(texts).equals(model.surprisal(texts, correct_boundaries=False))
 
 
 def test_counts_of_a_file_are_those_of_its_text(tmp_path: Any) -> None:

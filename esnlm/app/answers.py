@@ -14,7 +14,8 @@ from esnlm.evaluation.measures import ScoredText
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.models.sampling import text_pieces
-from esnlm.models.surprisal import end_bits, surprisal_rows
+from esnlm.models.surprisal import surprisal_rows
+from esnlm.models.token_scores import token_scores
 from esnlm.text.boundaries import framed, framed_prefix
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Floats
@@ -178,19 +179,18 @@ class ShownModel:
         self._check("text", text)
         stream = self.model.tokenize([text])
         scores = _finite(self.model._scores(stream))
-        ends = end_bits(self.model, stream)
-        part = ScoredText([text], 0, stream, stream.predicted(), [scores], ends)
-        word_rows, token_rows = (
-            surprisal_rows(part, self.tokenizer, self.model.reset_, unit, "text")
-            for unit in ("word", "token")
-        )
+        of_words = token_scores(self.model, stream)
+        reset = self.model.reset_
+        part = ScoredText([text], 0, stream, stream.predicted(), [scores], reset, of_words)
         tokens = defaultdict(list)
-        for _, _, line, place, _, string, _, bits in token_rows:
-            tokens[line, place].append(Token(string, bits))
-        words = [
-            Word(line, place, string, bits, n_unknown, tokens[line, place])
-            for _, _, line, place, string, _, n_unknown, bits in word_rows
-        ]
+        for row in surprisal_rows(part, self.model, "token", "text"):
+            token = Token(row["string"], row["surprisal_bits"])
+            tokens[row["sentence"], row["position"]].append(token)
+        words = []
+        for row in surprisal_rows(part, self.model, "word", "text"):
+            line, place = row["sentence"], row["position"]
+            about = row["word"], row["surprisal_bits"], row["n_unknown"]
+            words.append(Word(line, place, *about, tokens[line, place]))
         bits = -math.fsum(scores) / math.log(2)
         perplexity = 2 ** min(bits / max(stream.n_predicted, 1), 1000)
         return Surprisal(words, stream.n_predicted, bits, perplexity)

@@ -19,13 +19,25 @@ from esnlm.options.common import (
     group,
 )
 from esnlm.options.corpus import LayoutOptions, split_of
-from esnlm.options.values import Weight
+from esnlm.options.values import Weight, integer, read
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.evaluation.measures import Evaluation
+    from esnlm.evaluation.surprisal_csv import SurprisalTable
     from esnlm.models.surprisal import ScoredText
+    from esnlm.text.stimuli import Stimuli
+
+
+def _context(text: str) -> str | int:
+    """Return what a model is to read before a sentence.
+
+    >>> _context("document"), _context("3")
+    ('document', 3)
+    """
+    return int(text) if text.isdecimal() else text
+
 
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
@@ -43,6 +55,23 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """Of --surprisal-csv (default: word; the end of a sentence is a row of its own)."""
     uncorrected: Annotated[bool, Parameter(negative=())] = False
     """A word's surprisal is the sum over its tokens: whether the word ends is left to the next."""
+    counts: Annotated[Path | None, Parameter(metavar="TEXT")] = None
+    """Text to count the frequencies of words in (default: the training text, where tokens are
+    words)."""
+    lags: Annotated[int, integer("N", 0)] = 0
+    """Also write the values of the 1 to 3 words before."""
+    context: Annotated[Any, read(_context, "CONTEXT")] = None
+    """What the model reads before a sentence: sentence (nothing), document, or a number of
+    sentences (default: as it was trained)."""
+    name: str | None = None
+    """Name of MODEL in all rows (default: its folder)."""
+    column: str | None = None
+    """TEXT is a .csv or .tsv with a text in each row of this column; --surprisal-csv has its other
+    columns."""
+    word_column: str | None = None
+    """TEXT is a .csv or .tsv with a word in each row of this column."""
+    group: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    """Columns whose values say which words of --word-column are one sentence."""
     interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
     """Also score with this model, and with the mean of both probabilities."""
     weight: Weight | None = None
@@ -69,28 +98,27 @@ def evaluate(
 ) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.measures import COLUMNS
-    from esnlm.models.surprisal import SURPRISAL_COLUMNS
+    from esnlm.evaluation.surprisal_csv import SurprisalTable
 
     _check(text, options)
-    of_surprisal = ("model", *SURPRISAL_COLUMNS[options.unit or "word"])
-    files = (
-        (options.csv, COLUMNS),
-        (options.surprisal_csv, of_surprisal),
-        (options.bins_csv, _BIN_COLUMNS),
-    )
-    models = filter(None, (model, options.interpolate))
-    read: list[str | Path] = [*models, *text, *options.held_out, *options.bins]
+    stimuli = _stimuli(text, options)
+    table = SurprisalTable(options.unit or "word", options.lags, stimuli)
+    csvs = (options.csv, options.surprisal_csv, options.bins_csv)
+    models = filter(None, (model, options.interpolate, options.counts))
+    inputs: list[str | Path] = [*models, *text, *options.held_out, *options.bins]
     replace = options.overwrite
-    with results(files, read, overwrite=replace):
-        evaluation = _evaluation(model, options)
+    files = zip(csvs, (COLUMNS, table.columns, _BIN_COLUMNS), strict=True)
+    with results(list(files), inputs, overwrite=replace):
+        evaluation = _evaluation(model, options, stimuli)
         watchers: list[Callable[[str, Any], None]] = []
         with ExitStack() as stack:
             if options.surprisal_csv is not None:
                 if not replace:
                     named = evaluation.names[-1:]
                     check_no_rows(options.surprisal_csv, model=named, text=text)
-                file = csv_aside(options.surprisal_csv, of_surprisal, overwrite=replace)
-                watchers.append(_surprisal(text, options, evaluation, stack.enter_context(file)))
+                file = csv_aside(options.surprisal_csv, table.columns, overwrite=replace)
+                writer = stack.enter_context(file)
+                watchers.append(_surprisal(text, options, evaluation, table, writer))
             bins = _Bins(evaluation, options.bins) if options.bins else None
             if bins is not None:
                 watchers.append(bins.add)
@@ -103,7 +131,7 @@ def evaluate(
         of_bins = [] if bins is None else bins.shown()
         write_rows(options.csv, COLUMNS, rows, overwrite=replace)
         write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
-    finish(*(path for path, _ in files))
+    finish(*csvs)
     return 0
 
 
@@ -129,6 +157,9 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
         (options.held_out, "--held-out", options.interpolate, "--interpolate MODEL2"),
         (options.unit, "--unit", options.surprisal_csv, "--surprisal-csv FILE"),
         (options.uncorrected, "--uncorrected", options.surprisal_csv, "--surprisal-csv FILE"),
+        (options.counts, "--counts", options.surprisal_csv, "--surprisal-csv FILE"),
+        (options.lags, "--lags", options.surprisal_csv, "--surprisal-csv FILE"),
+        (options.group, "--group", options.word_column, "--word-column NAME"),
         (options.bins_csv, "--bins-csv", options.bins, "--bins TRAIN"),
     ):
         if is_given and not needs:
@@ -147,7 +178,32 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
         )
 
 
-def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
+def _stimuli(text: Sequence[str], options: EvaluateOptions) -> dict[str, "Stimuli"]:
+    """Return the tables among the texts; refuse tables of which no column is named."""
+    from esnlm.text.stimuli import is_table, read_texts, read_words
+
+    column, words = options.column, options.word_column
+    if column is not None and words is not None:
+        raise ValueError("--column is of texts and --word-column of words: give one of them")
+    if column is None and words is None:
+        for name in text:
+            if is_table(name) or name.removesuffix(".gz").endswith(".jsonl"):
+                raise ValueError(
+                    f"{name} is a table, not text: name its column of texts by --column NAME, or"
+                    " of words by --word-column NAME; of .jsonl make a .csv first"
+                )
+        return {}
+    encoding = options.layout().encoding
+    if words is not None:
+        if options.unit not in (None, "word"):
+            raise ValueError(f"--word-column has rows of words, got --unit {options.unit}")
+        return {name: read_words(name, words, options.group, encoding) for name in text}
+    return {name: read_texts(name, str(column), encoding) for name in text}
+
+
+def _evaluation(
+    model: Path, options: EvaluateOptions, stimuli: dict[str, "Stimuli"]
+) -> "Evaluation":
     """Load the models and return their evaluation; choose the weight of an interpolation."""
     from esnlm.evaluation.measures import Evaluation, check_alike
     from esnlm.loading import load_model
@@ -156,10 +212,12 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     models = [load_model(path, device=options.device) for path in paths]
     split = split_of(models[0], options.documents)
     names, layout = [str(path) for path in paths], options.layout()
-    word_ends = options.surprisal_csv is not None and options.unit in (None, "word")
+    names[0] = options.name or names[0]
     of = partial(
-        Evaluation, models, names, split, layout=layout, verbose=True,
-        word_ends=word_ends and not options.uncorrected,
+        Evaluation, models, names, split, layout=layout, verbose=True, context=options.context,
+        words=options.surprisal_csv is not None and options.unit in (None, "word"),
+        correct_boundaries=not options.uncorrected,
+        tables={name: table.texts for name, table in stimuli.items()},
     )  # fmt: skip
     if len(models) == 1:
         return of()
@@ -172,26 +230,26 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
 
 
 def _surprisal(
-    text: Sequence[str], options: EvaluateOptions, evaluation: "Evaluation", writer: Any
+    text: Sequence[str],
+    options: EvaluateOptions,
+    evaluation: "Evaluation",
+    table: "SurprisalTable",
+    writer: Any,
 ) -> Callable[[str, Any], None]:
     """Return a function that writes the surprisals of each part."""
-    from esnlm.models.surprisal import surprisal_rows
+    from esnlm.models.surprisal import word_counts
     from esnlm.text.corpus import TextCorpus
     from esnlm.text.source import holds_shards, spaced
 
     for each in text:
         if holds_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
-    model, unit = evaluation.models[0], options.unit or "word"
-    name = evaluation.names[-1]
-    for warning in spaced(TextCorpus(text, layout=evaluation.layout), model.tokenizer_):
-        log.warning(warning)
-
-    def write(path: str, part: "ScoredText") -> None:
-        rows = surprisal_rows(part, model.tokenizer_, model.reset_, unit, path)
-        writer.writerows((name, *row) for row in rows)
-
-    return write
+    model, name = evaluation.models[0], evaluation.names[-1]
+    if not table.stimuli:
+        for warning in spaced(TextCorpus(text, layout=evaluation.layout), model.tokenizer_):
+            log.warning(warning)
+    counts = word_counts(model, options.counts)
+    return lambda path, part: writer.writerows(table.rows(path, part, model, name, counts))
 
 
 class _Bins:

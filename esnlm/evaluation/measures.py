@@ -2,15 +2,17 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.surprisal import ScoredText, end_bits
+from esnlm.models.context import Context, check_context, in_context
+from esnlm.models.surprisal import ScoredText
+from esnlm.models.token_scores import token_scores
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shards import Shards
@@ -36,9 +38,10 @@ class Evaluation:
     ``models``: one with a tokenizer, or two that read text alike. ``names``: theirs in the rows.
     ``split``: what a document of a text is, and ``layout`` how its files are laid out; see
     `esnlm.text.corpus.TextCorpus`. ``weight``: with two models, share of the first in the
-    interpolation, which is a third row. ``word_ends``: parts have what corrects the surprisal of
-    words, see `esnlm.models.surprisal.end_bits`. ``verbose`` shows progress on standard error if
-    it is a terminal.
+    interpolation, which is a third row. ``context``: what a model reads before a sentence, see
+    `esnlm.models.context.in_context`. ``words``: parts have what rows of words need, corrected for
+    the ends of words, unless ``correct_boundaries`` is False. ``tables``: documents of paths that
+    are no text but tables. ``verbose`` shows progress on standard error if it is a terminal.
     """
 
     models: Sequence[Any]
@@ -47,10 +50,14 @@ class Evaluation:
     _: KW_ONLY
     weight: float | None = None
     layout: TextLayout = AS_WRITTEN
-    word_ends: bool = False
+    context: Context = None
+    words: bool = False
+    correct_boundaries: bool = True
+    tables: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verbose: bool = False
 
     def __post_init__(self) -> None:
+        check_context(self.context, self.models[0])
         if self.weight is not None:
             self.names = [*self.names, " + ".join(self.names)]
 
@@ -113,27 +120,27 @@ class Evaluation:
         """
         before: Array | None = None
         n_before = 0
-        for docs, stream in self._streams(path):
-            predicted, tokens = stream.predicted(), stream.tokens
+        for docs in self._batches(path):
+            stream, reset, walk, places = in_context(self.models[0], docs, self.context)
+            predicted = stream.predicted()
             if before is not None:
+                tokens = np.append(before, stream.tokens)
+                walk = TokenStream(tokens, None, np.array([0, len(tokens)]))
+                places = places + len(before)
                 predicted[:] = True
-                tokens = np.append(before, tokens)
-            whole = TokenStream(tokens, stream.starts, np.array([0, len(tokens)]))
-            scores = []
-            for model in self.models:
-                (log_probs,) = model.log_likelihood(whole)
-                scores.append(np.zeros(len(predicted)))
-                scores[-1][predicted] = log_probs[len(log_probs) - np.count_nonzero(predicted) :]
+            scores = [model._scores(walk)[places] * predicted for model in self.models]
             if self.weight is not None:
                 mixed = interpolated(scores[0], scores[1], self.weight)
                 scores.append(np.where(predicted, mixed, 0.0))
-            ends = end_bits(self._last_model(), whole) if self.word_ends else None
-            if ends is not None:
-                ends = ends[:, len(tokens) - len(predicted) :]
-            yield ScoredText(docs, n_before, stream, predicted, scores, ends)
-            n_before += len(docs)
+            of_words = None
+            if self.words:
+                last = self._last_model()
+                of_words = token_scores(last, walk, self.correct_boundaries)[places]
+            texts = docs if isinstance(docs, list) else []
+            yield ScoredText(texts, n_before, stream, predicted, scores, reset, of_words)
+            n_before += len(texts)
             if stream.starts is None:
-                before = tokens[-_OVERLAP:]
+                before = walk.tokens[-_OVERLAP:]
 
     def _last_model(self) -> SequenceModel:
         """Return the model of the last row."""
@@ -150,17 +157,16 @@ class Evaluation:
         """Count how often each token is one to predict in texts or shards: (V,)."""
         counts = np.zeros(self.models[0].n_tokens_, dtype=np.int64)
         for path in paths:
-            for _, stream in self._streams(path):
+            for stream in map(self.models[0].tokenize, self._batches(path)):
                 counts += np.bincount(stream.tokens[stream.predicted()], minlength=len(counts))
         return counts
 
-    def _streams(self, path: str) -> Iterator[tuple[list[str], TokenStream]]:
-        """Parts of a text or of shards, which have no documents."""
-        model = self.models[0]
+    def _batches(self, path: str) -> Iterator[Any]:
+        """Return documents of a text, some at a time, or parts of shards."""
         if holds_shards(path):
-            return (([], stream) for stream in _shard_streams(model, Shards(path)))
-        corpus = TextCorpus(path, self.split, self.layout)
-        return ((docs, model.tokenize(docs)) for docs in in_batches(corpus))
+            by_document = self.context not in (None, "sentence")
+            return _shard_streams(self.models[0], Shards(path), by_document=by_document)
+        return in_batches(self.tables.get(path) or TextCorpus(path, self.split, self.layout))
 
     def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
         """Return a row for each model; raise CorpusError where no token is predicted."""
@@ -181,8 +187,13 @@ class Evaluation:
         return rows
 
 
-def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
-    """Shards as streams of whole sentences, of a bounded number of tokens unless one is longer."""
+def _shard_streams(
+    model: Any, shards: Shards, *, by_document: bool = False
+) -> Iterator[TokenStream]:
+    """Yield shards in streams of whole sentences, or of whole documents.
+
+    A stream has a bounded number of tokens unless one of them is longer.
+    """
     one, two = (t and t.__getstate__() for t in (model.tokenizer_, shards.tokenizer))
     if one != two:
         raise ValueError(
@@ -193,14 +204,18 @@ def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
         raise ValueError(f"shards hold sentences, but the model has reset={model.reset_!r}")
     whole = shards.stream()
     starts = np.append(0, np.cumsum(whole.lengths))
-    first, last = 0, len(starts) - 1
-    while first < last:
-        end = int(np.searchsorted(starts, starts[first] + _PART_TOKENS))
-        end = min(max(end, first + 1), last)
-        low, high = starts[[first, end]].tolist()
-        bounds = np.array([0, high - low])
-        yield TokenStream(whole.tokens[low:high], starts[first:end] - low, bounds)
-        first = end
+    cuts = np.unique(whole.bounds) if by_document else starts
+    first = 0
+    while first < len(cuts) - 1:
+        after = int(np.searchsorted(cuts, cuts[first] + _PART_TOKENS))
+        after = min(max(after, first + 1), len(cuts) - 1)
+        low, high = cuts[[first, after]].tolist()
+        inside = starts[np.searchsorted(starts, low) : np.searchsorted(starts, high)]
+        bounds = np.unique(np.clip(whole.bounds, low, high))
+        yield TokenStream(
+            whole.tokens[low:high], inside - low, np.union1d(bounds, [low, high]) - low
+        )
+        first = after
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -26,7 +26,7 @@ from esnlm.text.boundaries import (
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils import __version__
-from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
+from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count
 
@@ -166,14 +166,25 @@ class SequenceModel(BaseEstimator, ABC):
         Count().check("k", k)
         return most_probable(self.predict_proba([prefix])[0], k, self.tokenizer_)
 
-    def surprisal(self, text: Any, *, counts: Any = None, corrected: bool = True) -> "pd.DataFrame":
+    def surprisal(
+        self,
+        text: Any,
+        *,
+        counts: Any = None,
+        correct_boundaries: bool = True,
+        lags: int = 0,
+        context: str | int | None = None,
+    ) -> "pd.DataFrame":
         """Surprisal of every word of a text, in bits: a pandas DataFrame, a row a word.
 
         ``text`` is a string, or an iterable of them, one a document. Words stand between white
         space. Tokens that carry the space before a word, as those of GPT-2 do, leave open whether
         the word before has ended. That probability is moved from the next word to the word that
-        ends (Oh & Schuler 2024; Pimentel & Meister 2024), unless ``corrected`` is False: then a
-        word has the sum of the surprisals of its tokens. Columns:
+        ends (Oh & Schuler 2024; Pimentel & Meister 2024), unless ``correct_boundaries`` is False:
+        then a word has the sum of the surprisals of its tokens.
+
+        ``context``: the model reads a sentence alone ("sentence"), after those before it in the
+        document ("document"), or after so many of them; by default as it was trained. Columns:
 
         - ``document``, ``sentence``, ``position``: counted from 1; sentences are lines.
         - ``word``: as it stands in the text.
@@ -182,9 +193,16 @@ class SequenceModel(BaseEstimator, ABC):
           occurrence added, letter case and punctuation at its ends left out. ``counts`` are
           numbers by word, the text to count in, or the name of its file (``.gz``, too); by
           default the training text, where the model's tokens are words, else NaN.
-        - ``n_tokens``, ``n_unknown``: tokens that were predicted, and those among them that are
-          not in the vocabulary.
+        - ``is_first``, ``is_last``: whether it is the first, the last word of its sentence.
+        - ``n_tokens``, ``n_unknown``: tokens that were predicted, and those among them that
+          training did not have: the unknown token, and characters never seen.
         - ``surprisal_bits``: ``-log2 P(word | what precedes)``.
+        - ``surprisal_bits_without_marks``: the same without punctuation at its ends, where that
+          is made of tokens of its own. A mark after the word counts as its end.
+        - ``entropy_bits``: entropy of the token that begins the word, before it is read.
+        - ``rank``: place of that token among all that may begin a word, by probability.
+        - with ``lags`` of 1 to 3: ``surprisal_bits_lag1`` and so on, the values of the words
+          before, as far as the model reads on; NaN at the beginning.
 
         The same table of files: ``esnlm evaluate --surprisal-csv``. ValueError: the model has no
         tokenizer, or ``text`` is no text.
@@ -196,7 +214,26 @@ class SequenceModel(BaseEstimator, ABC):
         (['the', 'boy', 'sees', 'the', 'dog'], [1, 2, 3, 4, 5])
         """
         self._check_fitted()
-        return surprisal_table(self, text, counts=counts, corrected=corrected)
+        return surprisal_table(
+            self,
+            text,
+            counts=counts,
+            correct_boundaries=correct_boundaries,
+            lags=lags,
+            context=context,
+        )
+
+    def _unknown_tokens(self) -> Bools:
+        """Mark tokens (V,) that training did not have: the unknown one, and those never seen."""
+        unknown = np.zeros(self.n_tokens_, dtype=bool)
+        if self.token_counts_ is not None:
+            unknown |= self.token_counts_ == 0
+        tokenizer = self.tokenizer_
+        if tokenizer is not None:
+            for token in (tokenizer.bos_id, tokenizer.eos_id):
+                unknown[[] if token is None else token] = False
+            unknown[[] if tokenizer.unk_id is None else tokenizer.unk_id] = True
+        return unknown
 
     def log_likelihood(self, docs: Any) -> list[Floats]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""

@@ -10,11 +10,13 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 from sklearn.decomposition import PCA
 
-from esnlm.plots.figures import COLOURS, GREY, band, levels, note, sizes_axis, style
+from esnlm.plots.figures import COLOURS, band, levels, note, sizes_axis, style
 from esnlm.utils.arrays import Array
 
 #: Rows of a table: a data frame, mappings, or the CSV that holds them.
 Rows = pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
+#: Words of a sentence that a row of a figure has at most.
+_WORDS_A_LINE = 14
 
 
 def plot_perplexity_by_size(
@@ -162,39 +164,82 @@ def plot_blimp(
 
 
 def plot_surprisal(
-    tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, ax: Axes | None = None
+    tables: pd.DataFrame | Mapping[str, pd.DataFrame] | str | Path, *, ax: Axes | None = None
 ) -> Axes:
-    """Surprisal in bits, word by word, as bars: of one model, or of several beside each other.
+    """Surprisal in bits, word by word: a row of axes a sentence, a line a model.
 
-    ``tables`` is what `LanguageModel.surprisal` gives, or such tables of the same text by the name
-    of the model. Dotted lines part sentences.
+    ``tables`` is what `LanguageModel.surprisal` gives, the CSV of ``esnlm evaluate
+    --surprisal-csv`` (or its table), which may hold several models, or tables of the same text by
+    the name of the model. Sentences of more than 14 words are wrapped. Returns the first axes of
+    the figure, or ``ax``, which has all words in one row.
 
     >>> from esnlm import LanguageModel
     >>> model = LanguageModel(random_state=0).fit(["the boy sees the dog"] * 5)
     >>> plot_surprisal(model.surprisal("the boy sees the dog")).get_ylabel()
     'surprisal, bits'
     """
-    named = tables if isinstance(tables, Mapping) else {"": tables}
-    words = {name: _table(each, "word", "surprisal_bits") for name, each in named.items()}
-    if not words:
-        raise ValueError("tables must hold at least one table, got none")
-    first = next(iter(words.values()))
-    axis = _axes(ax, (max(5.0, 0.5 * len(first) + 1.2), 3.2))
-    width = 0.8 / len(words)
-    for number, (name, table) in enumerate(words.items()):
+    models = _words_by_model(tables)
+    first = next(iter(models.values()))
+    for name, table in models.items():
         if table["word"].tolist() != first["word"].tolist():
             raise ValueError(f"tables must be of the same words, got others for {name!r}")
-        places = np.arange(len(first)) + width * (number - (len(words) - 1) / 2)
-        axis.bar(places, table["surprisal_bits"], width, color=COLOURS[number % 8], label=name)
-    if {"document", "sentence"} <= set(first):
-        begins = first[["document", "sentence"]].ne(first[["document", "sentence"]].shift())
-        for place in np.flatnonzero(begins.any(axis=1))[1:]:
-            axis.axvline(place - 0.5, color=GREY, linewidth=0.8, linestyle=":")
-    axis.set_xticks(range(len(first)), first["word"], rotation=45 if len(first) > 8 else 0)
-    axis.set_ylabel("surprisal, bits")
-    if len(words) > 1:
-        axis.legend(frameon=False)
-    return axis
+    lines = [np.arange(len(first))] if ax is not None else _sentences(first)
+    across = max(map(len, lines)) * max(0.6, 0.1 * max(map(len, first["word"])) + 0.1)
+    axes = _rows_of_axes(len(lines), across) if ax is None else [ax]
+    for axis, line in zip(axes, lines, strict=True):
+        for number, (name, table) in enumerate(models.items()):
+            bits = table["surprisal_bits"].astype(float).to_numpy()[line]
+            axis.plot(range(len(line)), bits, label=name, markersize=5, **style(number))
+        axis.set_xlim(-0.5, max(map(len, lines)) - 0.5)
+        axis.set_xticks(range(len(line)), first["word"].iloc[line])
+        axis.tick_params(axis="x", rotation=0 if len(line) <= _WORDS_A_LINE else 45)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+        axis.set_ylabel("surprisal, bits")
+    axes[0].set_ylim(bottom=min(0.0, axes[0].get_ylim()[0]))
+    if len(models) > 1:
+        axes[0].legend(frameon=False, fontsize=8)
+    return axes[0]
+
+
+def _rows_of_axes(n_rows: int, across: float) -> list[Axes]:
+    """Return axes below each other, so many inches across."""
+    import matplotlib.pyplot as plt
+
+    size = max(5.0, across + 1.2), 1.9 * n_rows + 0.8
+    _, axes = plt.subplots(n_rows, figsize=size, layout="constrained", sharey=True, squeeze=False)
+    return list(axes[:, 0])
+
+
+def _words_by_model(tables: Any) -> dict[str, pd.DataFrame]:
+    """Return the rows of words, without ends of sentences, by the name of the model."""
+    if isinstance(tables, Mapping):
+        named = dict(tables)
+    else:
+        if isinstance(tables, str | Path):  # words such as "null" are no missing values
+            tables = pd.read_csv(tables, keep_default_na=False)
+        several = isinstance(tables, pd.DataFrame) and "model" in tables
+        named = dict(list(tables.groupby("model", sort=False))) if several else {"": tables}
+    if not named:
+        raise ValueError("tables must hold at least one table, got none")
+    words = {str(name): _table(table, "word", "surprisal_bits") for name, table in named.items()}
+    return {
+        name: table[table["length"].astype(str).ne("")] if "length" in table else table
+        for name, table in words.items()
+    }
+
+
+def _sentences(table: pd.DataFrame) -> list[Array]:
+    """Return the rows of each sentence, in parts of at most `_WORDS_A_LINE`."""
+    places = [name for name in ("text", "document", "sentence") if name in table]
+    groups: Any = [np.arange(len(table))]
+    if places:
+        groups = table.groupby(places, sort=False).indices.values()
+    lines = []
+    for rows in groups:
+        n_lines = -(-len(rows) // _WORDS_A_LINE)
+        lines += np.array_split(np.sort(rows), n_lines)
+    return lines
 
 
 def _axes(ax: Axes | None, size: tuple[float, float] = (6.4, 4.4)) -> Axes:

@@ -21,7 +21,7 @@ KINDS = {
     "evaluation": ("model", "text", "n_tokens", "n_words", "nll_per_token", "unknown_share"),
     "minimal pairs": ("model", "level", "paradigm", "phenomenon", "n_pairs", "accuracy", "ties"),
     "scores of pairs": ("model", "paradigm", "pair", "good", "bad", "credit"),
-    "surprisals": ("text", "document", "sentence", "string", "surprisal_bits"),
+    "surprisals": ("text", "document", "sentence", "surprisal_bits"),
     "differences of controls": ("control", "against", "measure", "by", "group", "difference"),
     "values of controls": ("control", "measure", "by", "group", "value", "lower", "upper"),
     "controls": ("control", "n_units", "nll_per_token", "perplexity"),

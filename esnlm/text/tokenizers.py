@@ -244,6 +244,18 @@ class Tokenizer:
             ]
         )
 
+    @cached_property
+    def is_mark(self) -> Bools:
+        """Whether each token (V,) is of punctuation alone: no letter, no digit, no boundary."""
+
+        def marks(token: int) -> bool:
+            text = str(self.backend.decode([token], skip_special_tokens=False)).strip()
+            # A part of a character, which has no text of its own, may be of a letter.
+            return bool(text) and not any(c.isalnum() or c == "\ufffd" for c in text)
+
+        special = (self.bos_id, self.eos_id, self.unk_id)
+        return np.array([token not in special and marks(token) for token in range(len(self))])
+
     def to_json(self) -> str:
         """Return the standard ``tokenizer.json``."""
         return str(self.backend.to_str(pretty=True))

@@ -1,0 +1,98 @@
+"""Stimuli in a table: a text a row, or a word a row, with keys of one's own beside."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from esnlm.text.corpus import CorpusError, opened_text
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+#: Columns of a result that a column of the same name takes the place of.
+PLACES = ("document", "sentence", "position")
+
+
+@dataclass(frozen=True)
+class Stimuli:
+    """Texts of a table, with its other columns.
+
+    ``texts`` (n_texts,). ``columns``: names of the other columns. ``keys``: of each text, their
+    values in its row; with ``by_word`` those of each word.
+    """
+
+    texts: Sequence[str]
+    columns: tuple[str, ...]
+    keys: Sequence[Sequence[tuple[str, ...]]]
+    by_word: bool
+
+    def keys_of(self, document: int, word: int) -> dict[str, str]:
+        """Return the columns of a document and a word of it, both counted from 0."""
+        keys = self.keys[document]
+        return dict(zip(self.columns, keys[min(word, len(keys) - 1)], strict=True))
+
+
+def is_table(path: str | Path) -> bool:
+    """Return whether a file is a CSV or TSV by its name, plain or ``.gz``."""
+    return Path(str(path).removesuffix(".gz")).suffix.lower() in _SEPARATORS
+
+
+def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
+    """Return a CSV or TSV as strings; CorpusError where it is none."""
+    if not Path(path).exists():
+        raise CorpusError(f"no such file: {path}")
+    separator = _SEPARATORS.get(Path(str(path).removesuffix(".gz")).suffix.lower(), ",")
+    with opened_text(Path(path), encoding) as (file, _):
+        try:
+            table = pd.read_csv(file, sep=separator, dtype=str, keep_default_na=False)
+        except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+            raise CorpusError(f"{path} is no table of a header and rows: {error}") from error
+    table.columns = table.columns.str.removeprefix("\ufeff")
+    if table.empty:
+        raise CorpusError(f"{path} has no row below its header")
+    return table
+
+
+def column_of(table: pd.DataFrame, name: str, path: str | Path) -> Any:
+    """Return a column; CorpusError, which lists the columns, where there is none of the name."""
+    if name not in table:
+        raise CorpusError(f"{path} has no column {name!r}: it has {', '.join(table.columns)}")
+    return table[name]
+
+
+def read_texts(path: str | Path, column: str, encoding: str = "utf-8") -> Stimuli:
+    """Return the texts in a column of a table."""
+    table = read_table(path, encoding)
+    texts = column_of(table, column, path).str.strip().tolist()
+    if "" in texts:
+        raise CorpusError(f"{path}, row {texts.index('') + 1}: column {column!r} is empty")
+    others = table.drop(columns=column)
+    keys = [[tuple(row)] for row in others.itertuples(index=False)]
+    return Stimuli(texts, tuple(map(str, others)), keys, by_word=False)
+
+
+def read_words(
+    path: str | Path, column: str, group: Sequence[str], encoding: str = "utf-8"
+) -> Stimuli:
+    """Return the texts of the words in a column of a table; those of a group are one text.
+
+    Words of a group follow each other in the order of the rows.
+    """
+    table = read_table(path, encoding)
+    words = column_of(table, column, path).str.strip()
+    for row, word in enumerate(words, start=1):
+        if len(word.split()) != 1:
+            raise CorpusError(
+                f"{path}, row {row}: column {column!r} must hold one word a row, got {word!r};"
+                " --column is for texts"
+            )
+    for name in group:
+        column_of(table, name, path)
+    others = table.drop(columns=column)
+    texts, keys = [], []
+    groups: Any = table.groupby(list(group), sort=False) if group else [((), table)]
+    for _, part in groups:
+        texts.append(" ".join(words[part.index]))
+        keys.append(list(others.loc[part.index].itertuples(index=False, name=None)))
+    return Stimuli(texts, tuple(map(str, others)), keys, by_word=True)

@@ -1,0 +1,122 @@
+"""Stimuli of tables: their texts, and their keys in the result."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from small_models import ngrams
+
+from esnlm.__main__ import main
+from esnlm.text.corpus import CorpusError
+from esnlm.text.stimuli import read_texts, read_words
+
+TABLE = """item,condition,sentence
+1,a,"the boy, he sees"
+1,b,the boys see
+2,a,the dog sees
+"""
+WORDS = """zone,item,word
+1,7,the
+2,7,boy
+3,7,sees
+1,8,the
+2,8,dogs
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ngrams().save("model")
+    Path("stimuli.csv").write_text(TABLE)
+    Path("words.csv").write_text(WORDS)
+
+
+def test_texts_keep_the_other_columns() -> None:
+    command = "evaluate model stimuli.csv --column sentence --surprisal-csv w.csv --lags 1"
+    assert main(command.split()) == 0
+    rows = pd.read_csv("w.csv", keep_default_na=False)
+    assert [*rows.columns[-2:]] == ["item", "condition"]
+    words = rows[rows["word"] != "</s>"]
+    text = "the boy, he sees the boys see the dog sees"
+    assert " ".join(words["word"]) == text
+    assert words["condition"].tolist() == [*"aaaa", *"bbb", *"aaa"]
+    assert words["item"].tolist() == [1] * 7 + [2] * 3
+    assert words["document"].tolist() == [1] * 4 + [2] * 3 + [3] * 3
+    table = ngrams().surprisal(["the boy, he sees", "the boys see", "the dog sees"])
+    expected = table["surprisal_bits"].tolist()
+    assert words["surprisal_bits"].astype(float).tolist() == pytest.approx(expected)
+
+
+def test_words_keep_their_keys_and_merge_with_reading_times() -> None:
+    command = "evaluate model words.csv --word-column word --group item --surprisal-csv w.csv"
+    assert main([*command.split(), "--name", "trigrams"]) == 0
+    times = pd.DataFrame({"item": [8, 7, 7, 7, 8], "zone": [2, 1, 2, 3, 1], "ms": range(5)})
+    rows = times.merge(pd.read_csv("w.csv"), on=["item", "zone"], validate="one_to_one")
+    assert rows["word"].tolist() == ["dogs", "the", "boy", "sees", "the"]
+    assert set(rows["model"]) == {"trigrams"}
+    expected = ngrams().surprisal(["the boy sees", "the dogs"])["surprisal_bits"]
+    assert rows["surprisal_bits"].tolist() == pytest.approx(expected[[4, 0, 1, 2, 3]].tolist())
+
+
+def test_a_place_of_ones_own_takes_the_place_of_ours() -> None:
+    Path("places.tsv").write_text("position\tsentence\tw\n10\t5\tthe\n11\t5\tboy\n")
+    command = "evaluate model places.tsv --word-column w --group sentence --surprisal-csv w.csv"
+    assert main(command.split()) == 0
+    rows = pd.read_csv("w.csv")
+    assert rows["position"].tolist() == [10, 11]
+    assert rows["sentence"].tolist() == [5, 5]
+    assert rows["word"].tolist() == ["the", "boy"]
+
+
+def test_units_other_than_words_keep_columns_too() -> None:
+    for unit in ("sentence", "token"):
+        command = f"evaluate model stimuli.csv --column sentence --surprisal-csv {unit}.csv"
+        assert main([*command.split(), "--unit", unit]) == 0
+        assert pd.read_csv(f"{unit}.csv").groupby("document")["item"].first().tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("stimuli.csv", "stimuli.csv is a table, not text: name its column of texts by --column"),
+        ("pairs.jsonl", "pairs.jsonl is a table, not text"),
+        ("stimuli.csv --column text", "no column 'text': it has item, condition, sentence"),
+        ("none.csv --column text", "no such file: none.csv"),
+        ("stimuli.csv --word-column sentence", "must hold one word a row, got 'the boy, he sees'"),
+        ("words.csv --word-column word --group story", "no column 'story': it has zone, item"),
+        ("words.csv --group item", "--group needs --word-column NAME"),
+        ("words.csv --column word --word-column word", "give one of them"),
+        ("words.csv --word-column word --unit token", "rows of words, got --unit token"),
+        ("clash.csv --column text", "rename it in the file"),
+        ("empty.csv --column text", "has no row below its header"),
+        ("blank.csv --column text", "row 2: column 'text' is empty"),
+        ("stimuli.csv --column sentence --lags 4", "lags must be at most 3, got 4"),
+    ],
+)
+def test_bad_tables_are_refused_and_leave_nothing(
+    arguments: str, message: str, capsys: Any
+) -> None:
+    Path("pairs.jsonl").write_text("{}\n")
+    Path("clash.csv").write_text("rank,text\n1,the boy\n")
+    Path("empty.csv").write_text("item,text\n")
+    Path("blank.csv").write_text("item,text\n1,the\n2, \n")
+    before = sorted(Path.cwd().iterdir())
+    assert main(["evaluate", "model", *arguments.split(), "--surprisal-csv", "w.csv"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_groups_are_texts_in_the_order_of_the_rows() -> None:
+    stimuli = read_words("words.csv", "word", ["item"])
+    assert stimuli.texts == ["the boy sees", "the dogs"]
+    assert stimuli.keys_of(1, 1) == {"zone": "2", "item": "8"}
+    assert read_words("words.csv", "word", []).texts == ["the boy sees the dogs"]
+    assert read_texts("stimuli.csv", "sentence").texts[0] == "the boy, he sees"
+
+
+def test_a_damaged_table_is_refused() -> None:
+    Path("odd.csv").write_text('a,b\n1,"2\n')
+    with pytest.raises(CorpusError, match=r"odd\.csv is no table"):
+        read_texts("odd.csv", "a")
