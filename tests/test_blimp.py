@@ -25,11 +25,9 @@ from esnlm.__main__ import main
 from esnlm.datasets import cache
 from esnlm.evaluation.bootstrap import percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs import scores as scoring
-from esnlm.evaluation.minimal_pairs.pairs import (
-    Pair,
-    PairsError,
+from esnlm.evaluation.minimal_pairs.pairs import Pair, PairsError, read_pairs
+from esnlm.evaluation.minimal_pairs.parts import (
     permuting_paradigms,
-    read_pairs,
     subsets,
     words_of_shards,
     words_of_text,
@@ -184,8 +182,6 @@ def test_none_and_blank_sentences(model: LanguageModel):
 
 
 def test_what_is_no_sentence_is_refused(model: LanguageModel):
-    with pytest.raises(ValueError, match="one line"):
-        sentence_log_likelihoods(model, ["the boy\nsees"])
     with pytest.raises(ValueError, match="must be strings, got int"):
         sentence_log_likelihoods(model, [3])
     with pytest.raises(ValueError, match="reduction must be one of sum, mean"):
@@ -227,6 +223,23 @@ def test_n_grams(reset: str):
     model = NgramLanguageModel(order=3, tokenizer="word", reset=reset).fit(DOCS)
     expected = [scores[:-1].sum() for scores in alone(model, SENTENCES)]
     np.testing.assert_allclose(sentence_log_likelihoods(model, SENTENCES), expected)
+
+
+def test_line_ends_stand_inside_a_sentence():
+    model = model_of(reset="sentence", tokenizer="char")
+    two = "the boy\nsees"
+    ids = np.array([model.tokenizer_.bos_id, *model.tokenizer_.encode(two)])
+    assert len(ids) == 1 + len(two)
+    expected = model.log_likelihood([ids])[0].sum()
+    np.testing.assert_allclose(sentence_log_likelihoods(model, [two]), expected, atol=1e-4)
+
+
+def test_a_space_before_each_sentence():
+    model = model_of(tokenizer="char")
+    spaced = sentence_log_likelihoods(model, [f" {sentence}" for sentence in SENTENCES])
+    found = sentence_log_likelihoods(model, SENTENCES, prefix_space=True)
+    assert found.tolist() == spaced.tolist()
+    assert (found != sentence_log_likelihoods(model, SENTENCES)).all()
 
 
 def test_word_order_is_a_tie_for_unigrams():
@@ -339,11 +352,11 @@ def test_damaged_archives_are_named(folder: Path, kind: str):
     [
         ('{"sentence_good": "a", ', "is not JSON"),
         ("[1, 2]", "expected a JSON object, got list"),
-        ('{"sentence_good": "a"}', "sentence_bad must be a text that is not blank, got none"),
+        ('{"sentence_good": "a"}', "no field of the bad sentence; the fields are sentence_good;"),
+        ('{"right": "a", "wrong": "b"}', "the good and the bad sentence; the fields are right, wr"),
         ('{"sentence_good": 3, "sentence_bad": "a"}', "sentence_good must be a text .* got 3"),
         ('{"sentence_good": " ", "sentence_bad": "a"}', "sentence_good must be a text"),
-        ('{"sentence_good": "a\\nb", "sentence_bad": "a"}', "sentence_good must be one line"),
-        ('{"sentence_good": "a", "sentence_bad": "b", "UID": 7}', "UID must be a text"),
+        ('{"sentence_good": "a", "sentence_bad": "b", "UID": [7]}', "UID must be a text"),
         (json.dumps(records()["dropping"][2]), "pair 2 of dropping was already read from .*:3"),
         (b"\xff\xfe{}", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
@@ -429,6 +442,8 @@ def test_the_command_writes_table_scores_and_plot(saved: Path, folder: Path, tmp
     with files["pairs"].open(newline="") as file:
         pairs = list(csv.DictReader(file))
     assert len(pairs) == 20
+    sentences = [(pair["sentence_good"], pair["sentence_bad"]) for pair in pairs]
+    assert sentences == [(pair.good, pair.bad) for pair in read_pairs(folder)]
     credit = np.mean([float(pair["credit"]) for pair in pairs])
     assert float(rows[-1]["accuracy"]) == pytest.approx(credit)
     assert files["png"].read_bytes().startswith(b"\x89PNG")

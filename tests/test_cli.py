@@ -418,11 +418,11 @@ def test_rows_that_are_there_twice_are_the_only_thing_told(capsys):
     assert "words.csv was there: rows were added to it" in capsys.readouterr().err
 
 
-def test_a_pair_without_a_sentence_shows_the_line_that_was_expected(capsys):
+def test_a_pair_without_a_sentence_shows_how_fields_are_named(capsys):
     trained()
     Path("pairs.jsonl").write_text('{"sentence_bad": "the boy see"}\n')
     told = failure(["blimp", "model", "--data", "pairs.jsonl"], capsys)
-    assert 'expected a line as {"sentence_good": "...", "sentence_bad": "..."}' in told
+    assert 'the fields are sentence_bad; name them by --fields good=NAME,bad=NAME' in told
 
 
 def test_a_study_ends_with_where_its_results_are(capsys):

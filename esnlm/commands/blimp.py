@@ -15,26 +15,39 @@ from esnlm.options.common import (
     group,
     n_unknown,
 )
-from esnlm.options.values import Weight
+from esnlm.options.values import Weight, read
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
-    from esnlm.evaluation.minimal_pairs.pairs import TrainingWords
+    from esnlm.evaluation.minimal_pairs.parts import TrainingWords
+
+
+def _read_fields(text: str) -> dict[str, str]:
+    from esnlm.evaluation.minimal_pairs.records import read_fields
+
+    return read_fields(text)
+
+
+Fields = Annotated[dict[str, str], read(_read_fields, "PART=NAME,...")]
 
 
 @group()
 class BlimpOptions(ResultOptions):
     """Options of ``esnlm blimp``."""
 
-    data: Annotated[Path, Parameter(metavar="FOLDER")]
-    """The pairs: a folder of .jsonl files or of one archive, an archive, or one file."""
+    data: Annotated[Path, Parameter(metavar="FOLDER|FILE")]
+    """The pairs: a file (.jsonl, .csv, .tsv, .gold; plain or .gz), a folder, or an archive."""
+    fields: Fields | None = None
+    """Names of the fields, as good=right,bad=wrong: of good, bad, phenomenon, paradigm, field,
+    pair, prefix (of both sentences), or of sentence and label, with two rows a pair (default:
+    those of BLiMP and of the sets that the guide lists)."""
     name: Annotated[str | None, Parameter(metavar="NAME")] = None
     """What tables and plots call it (default: its path)."""
     csv: File | None = None
     """Also write the table here."""
     pairs_csv: File | None = None
-    """Write the two scores of each pair here."""
+    """Write the sentences of each pair and their scores here."""
     plot: File | None = None
     """Draw accuracy by phenomenon into this PNG."""
     words_of: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
@@ -51,6 +64,8 @@ class BlimpOptions(ResultOptions):
     """Read BOS before each sentence (default: as the model was trained)."""
     eos: bool = False
     """Score the end of each sentence too, as KenLM does."""
+    prefix_space: bool = False
+    """Read " sentence" in place of "sentence", as some task files of lm-evaluation-harness do."""
     reduction: Literal["sum", "mean"] = "sum"
     """Of the log-probabilities of a sentence's tokens."""
 
@@ -58,7 +73,8 @@ class BlimpOptions(ResultOptions):
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.minimal_pairs import table
-    from esnlm.evaluation.minimal_pairs.pairs import read_pairs, subsets
+    from esnlm.evaluation.minimal_pairs.pairs import pair_files, read_pairs
+    from esnlm.evaluation.minimal_pairs.parts import subsets
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
     from esnlm.studies.minimal_pairs import plot_accuracies
 
@@ -67,16 +83,17 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
     replace = options.overwrite
     files = (of_table, of_pairs, (options.plot, None))
-    # In the folder of the pairs a CSV is not read.
     models = filter(None, (model, options.interpolate))
     read: list[str | Path] = [*models, *options.published, *options.words_of]
-    if not options.data.is_dir():
-        read.append(options.data)
+    files_of_pairs = pair_files(options.data)
+    # A CSV beside JSON lines is not read; beside tables of pairs it would be.
+    has_tables = any(file.suffix in (".csv", ".tsv", ".tab") for file in files_of_pairs)
+    read += [options.data] if has_tables else files_of_pairs
     with results(files, read, overwrite=replace):
         others: dict[str, dict[str, float]] = {}
         for path in options.published:
             others |= table.read_published(path)
-        pairs = read_pairs(options.data)
+        pairs = read_pairs(options.data, options.fields)
         parts = subsets(pairs, _training_words(options.words_of))
         judge, place = _judge(model, options)
         name, sentences = options.name or place, [pair.good for pair in pairs]
@@ -86,7 +103,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
                 f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token,"
                 " so some pairs look alike to it"
             )
-        how = {name: getattr(options, name) for name in ("bos", "eos", "reduction")}
+        how = {name: getattr(options, name) for name in table.HOW}
         scores = score_pairs(judge, pairs, **how, verbose=True)
         if not all(member.any() for member in parts.values()):
             log.warning("no pair has all its words in --words-of: is it text of that language?")
@@ -122,7 +139,7 @@ def _weight(options: BlimpOptions) -> float:
 
 def _training_words(names: Sequence[str]) -> "TrainingWords | None":
     """Return the words of training text or of shards, if there are any."""
-    from esnlm.evaluation.minimal_pairs.pairs import words_of_shards, words_of_text
+    from esnlm.evaluation.minimal_pairs.parts import words_of_shards, words_of_text
     from esnlm.text.source import open_source
 
     if not names:

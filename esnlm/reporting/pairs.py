@@ -32,7 +32,8 @@ Row = Mapping[Any, Any]
 
 def judged(models: Mapping[str, Any], data: Path) -> dict[str, list[dict[Any, Any]]]:
     """Rows of `esnlm blimp` for each model."""
-    from esnlm.evaluation.minimal_pairs.pairs import read_pairs, subsets
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+    from esnlm.evaluation.minimal_pairs.parts import subsets
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
     from esnlm.evaluation.minimal_pairs.table import tabulate
 

@@ -1,12 +1,12 @@
 """Log-probabilities of sentences, and which sentence of each minimal pair a model prefers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from esnlm.evaluation.minimal_pairs.pairs import Pair
+from esnlm.evaluation.minimal_pairs.records import Pair
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
@@ -30,6 +30,7 @@ class PairScores:
     bos: bool
     reduction: str
     eos: bool = False
+    prefix_space: bool = False
 
     @property
     def ties(self) -> Bools:
@@ -57,6 +58,7 @@ def score_pairs(
     eos: bool = False,
     bos: bool | None = None,
     reduction: str = "sum",
+    prefix_space: bool = False,
     verbose: bool = False,
 ) -> PairScores:
     """Score both sentences of every pair; see `sentence_log_likelihoods` for the options.
@@ -64,12 +66,12 @@ def score_pairs(
     Raises FloatingPointError where a score is not a number.
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    options: Any = {"eos": eos, "bos": bos, "reduction": reduction, "verbose": verbose}
-    scores = sentence_log_likelihoods(model, sentences, **options)
+    options: Any = {"eos": eos, "reduction": reduction, "prefix_space": prefix_space}
+    scores = sentence_log_likelihoods(model, sentences, bos=bos, verbose=verbose, **options)
     if np.isnan(scores).any():
         worst = sentences[int(np.argmax(np.isnan(scores)))]
         raise FloatingPointError(f"the model's score of {worst!r} is not a number")
-    return PairScores(scores[::2], scores[1::2], _reads_bos(model, bos), reduction, eos)
+    return PairScores(scores[::2], scores[1::2], _reads_bos(model, bos), **options)
 
 
 def sentence_log_likelihoods(
@@ -79,19 +81,21 @@ def sentence_log_likelihoods(
     eos: bool = False,
     bos: bool | None = None,
     reduction: str = "sum",
+    prefix_space: bool = False,
     verbose: bool = False,
 ) -> Floats:
-    """Natural-log probability (n,) of each of n sentences (of one line), read from a zero state.
+    """Natural-log probability (n,) of each of n sentences, read from a zero state.
 
     Equal to the sums of ``model.log_likelihood`` of each sentence alone, apart from EOS. A
-    sentence that occurs several times is scored once.
+    sentence that occurs several times is scored once. Line ends in it are read as they are, without
+    a beginning or an end of a sentence there.
 
     ``model`` is a SequenceModel, or has ``tokenizer_`` and a ``log_likelihood`` of documents that
     are integer arrays, ``doc[1:]`` of each. With ``eos`` the end of the sentence is scored too.
     With ``bos`` BOS is read first, whereby the first token is scored; None: as the model was
     trained, with BOS unless it has none or never resets its state. ``reduction`` is "sum", or
-    "mean" over the tokens scored, 0 where there is none. ``verbose`` shows progress on standard
-    error if it is a terminal.
+    "mean" over the tokens scored, 0 where there is none. With ``prefix_space`` a space is put
+    before each sentence. ``verbose`` shows progress on standard error if it is a terminal.
     """
     OneOf(REDUCTIONS).check("reduction", reduction)
     for place, sentence in enumerate(sentences):
@@ -99,12 +103,11 @@ def sentence_log_likelihoods(
             raise ValueError(
                 f"sentences must be strings, got {type(sentence).__name__} as number {place}"
             )
-        if len(sentence.splitlines()) > 1:
-            raise ValueError(f"a sentence must be one line, got {sentence!r}")
     tokenizer = _tokenizer(model)
     before = [_boundary(tokenizer.bos_id, "BOS")] if _reads_bos(model, bos) else []
     after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
-    framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(sentences)]
+    texts = [f" {sentence}" for sentence in sentences] if prefix_space else sentences
+    framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(texts)]
     sums = _sums(model, framed, verbose)
     n_scored = np.maximum([len(ids) - 1 for ids in framed], 1)
     return sums if reduction == "sum" else sums / n_scored
@@ -112,18 +115,25 @@ def sentence_log_likelihoods(
 
 def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:
     """Return summed log-probability (n,) of ``ids[1:]`` for each sequence of ids."""
+    sums = dict.fromkeys(sequences, 0.0)
+    for ids, scores in token_log_likelihoods(model, sums, verbose=verbose):
+        sums[ids] = float(np.sum(scores, dtype=np.float64))
+    return np.array([sums[ids] for ids in sequences], dtype=np.float64)
+
+
+def token_log_likelihoods(
+    model: Any, sequences: Iterable[tuple[int, ...]], *, verbose: bool = False
+) -> Iterator[tuple[tuple[int, ...], Floats]]:
+    """Yield each sequence of two or more ids once, and the log-probabilities of ``ids[1:]``."""
     # In lexicographic order: a model may read the beginning that neighbours share once.
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
-    sums = dict.fromkeys(sequences, 0.0)
     batches = [distinct[first : first + _BATCH] for first in range(0, len(distinct), _BATCH)]
     options = {"unit": "sentence", "unit_scale": _BATCH, "leave": False, "desc": "scoring"}
     for batch in progress_bar(verbose, batches, **options):
         docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
         if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
             docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
-        for ids, scores in zip(batch, model.log_likelihood(docs), strict=True):
-            sums[ids] = float(np.sum(scores, dtype=np.float64))
-    return np.array([sums[ids] for ids in sequences], dtype=np.float64)
+        yield from zip(batch, model.log_likelihood(docs), strict=True)
 
 
 def _reads_bos(model: Any, bos: bool | None) -> bool:

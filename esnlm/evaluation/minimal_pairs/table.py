@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resampled_shares
-from esnlm.evaluation.minimal_pairs.pairs import PHENOMENA, Pair
+from esnlm.evaluation.minimal_pairs.records import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
 from esnlm.utils.arrays import Bools, Floats, Ints64
 
@@ -18,9 +18,15 @@ COLUMNS = (
     "model", "level", "paradigm", "field", "phenomenon", "n_pairs", "accuracy", "ties", "bos",
     "reduction", "strict", "correct", "lower", "upper", "strict_lower", "strict_upper",
     "correct_lower", "correct_upper", "n_paradigms", "subset", "mean_over", "eos",
+    "prefix_space",
 )  # fmt: skip
-PAIR_COLUMNS = ("model", "paradigm", "phenomenon", "pair", "good", "bad", "credit")
+PAIR_COLUMNS = (
+    "model", "paradigm", "phenomenon", "pair", "good", "bad", "credit", "sentence_good",
+    "sentence_bad",
+)  # fmt: skip
 SUBSET = "subset"
+#: Options of scoring, beside figures that depend on them.
+HOW = ("bos", "eos", "reduction", "prefix_space")
 #: Pairs of a paradigm, on average, below which a bootstrap over them says too little.
 FEWEST_PAIRS = 10
 _OVERALL = "overall"
@@ -70,7 +76,7 @@ def tabulate(
         here = {"level": SUBSET, "subset": name}
         rows += [row | here for row in part if row["level"] != "paradigm"]
     rows.append(overall)
-    shared = {name: getattr(scores, name) for name in ("bos", "eos", "reduction")}
+    shared = {name: getattr(scores, name) for name in HOW}
     shared["model"] = model
     return [{name: (shared | row)[name] for name in COLUMNS} for row in rows]
 
@@ -123,8 +129,9 @@ def _accuracies(counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
 
 
 def pair_rows(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
-    """Rows of `PAIR_COLUMNS`: the log-probabilities of both sentences of each pair."""
-    rows = pd.DataFrame(list(pairs)).rename(columns={"name": "pair"})
+    """Rows of `PAIR_COLUMNS`: both sentences of each pair, and their log-probabilities."""
+    columns = {"name": "pair", "good": "sentence_good", "bad": "sentence_bad"}
+    rows = pd.DataFrame(list(pairs)).rename(columns=columns)
     rows = rows.assign(model=model, good=scores.good, bad=scores.bad, credit=scores.credit)
     return rows[list(PAIR_COLUMNS)].to_dict("records")
 
