@@ -422,7 +422,7 @@ def test_a_pair_without_a_sentence_shows_how_fields_are_named(capsys):
     trained()
     Path("pairs.jsonl").write_text('{"sentence_bad": "the boy see"}\n')
     told = failure(["blimp", "model", "--data", "pairs.jsonl"], capsys)
-    assert 'the fields are sentence_bad; name them by --fields good=NAME,bad=NAME' in told
+    assert "the fields are sentence_bad; name them by --fields good=NAME,bad=NAME" in told
 
 
 def test_a_study_ends_with_where_its_results_are(capsys):
