@@ -1,4 +1,5 @@
 from . import datasets as datasets
+from .evaluation.reading import reading_times as reading_times
 from .features.online import WordFeatures as WordFeatures
 from .features.spectral import SpectralWordFeatures as SpectralWordFeatures
 from .grammars.elman import ElmanGrammar as ElmanGrammar

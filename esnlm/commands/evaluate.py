@@ -19,7 +19,7 @@ from esnlm.options.common import (
     group,
 )
 from esnlm.options.corpus import LayoutOptions, split_of
-from esnlm.options.values import Weight, integer, read
+from esnlm.options.values import Weight, integer, reading_context
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from esnlm.evaluation.surprisal_csv import SurprisalTable
     from esnlm.models.surprisal import ScoredText
     from esnlm.text.stimuli import Stimuli
-
-
-def _context(text: str) -> str | int:
-    """Return what a model is to read before a sentence.
-
-    >>> _context("document"), _context("3")
-    ('document', 3)
-    """
-    return int(text) if text.isdecimal() else text
-
 
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
@@ -60,7 +50,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     words)."""
     lags: Annotated[int, integer("N", 0)] = 0
     """Also write the values of the 1 to 3 words before."""
-    context: Annotated[Any, read(_context, "CONTEXT")] = None
+    context: Annotated[Any, reading_context("CONTEXT")] = None
     """What the model reads before a sentence: sentence (nothing), document, or a number of
     sentences (default: as it was trained)."""
     name: str | None = None

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log, nan
 from pathlib import Path
@@ -121,11 +121,11 @@ def _encoded_texts(
 def _with_frequencies(
     rows: Iterable[dict[str, Any]], counts: Counter[str]
 ) -> Iterator[dict[str, Any]]:
-    """Set the log frequency of words: of their shares, one occurrence added."""
-    total = counts.total()
+    """Set the log frequency of words."""
+    log_frequency = log_frequencies(counts)
     for row in rows:
-        if total and row["length"] == row["length"]:  # the end of a sentence has none
-            row["log_frequency"] = log((counts[bare_word(row["word"])] + 1) / total)
+        if row["length"] == row["length"]:  # the end of a sentence has none
+            row["log_frequency"] = log_frequency(bare_word(row["word"]))
         yield row
 
 
@@ -189,6 +189,18 @@ def bare_word(word: str) -> str:
     ('dogs', '--')
     """
     return re.sub(r"^[\W_]+|[\W_]+$", "", word).lower() or word
+
+
+def log_frequencies(counts: Counter[str]) -> Callable[[str], float]:
+    """Return a function of bare words: natural logs of their shares, one occurrence added.
+
+    Without counts it is NaN.
+
+    >>> log_frequencies(Counter(dog=3, cat=1))("dog")
+    0.0
+    """
+    total = counts.total()
+    return lambda word: log((counts[word] + 1) / total) if total else nan
 
 
 def word_counts(model: Any, counts: Any = None) -> Counter[str]:

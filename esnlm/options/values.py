@@ -56,6 +56,11 @@ def real(metavar: str) -> Parameter:
     return number(metavar, "be a number", lambda value: True)
 
 
+def reading_context(metavar: str) -> Parameter:
+    """Return what a model is to read before a sentence: a name, or a number of sentences."""
+    return read(lambda text: int(text) if text.isdecimal() else text, metavar)
+
+
 def pair(text: str) -> tuple[str, Any]:
     """``NAME=VALUE`` -> the name and the value, which is JSON, a law of leak rates, or a string.
 

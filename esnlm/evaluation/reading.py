@@ -1,0 +1,282 @@
+"""Reading times: what surprisal says of them beyond length, frequency and position.
+
+The gain is a difference of Gaussian log-likelihoods a word, in nats, of two linear regressions of
+mean reading times: with the surprisal of the word and of the words before, and without.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.linear_model import LinearRegression
+
+from esnlm.models.surprisal import bare_word, log_frequencies, word_counts
+from esnlm.text.corpus import CorpusError
+from esnlm.utils.arrays import Array, Bools, Floats
+from esnlm.utils.validation import Count
+
+#: Columns of a corpus: the text that a word belongs to, the word, its mean reading time.
+ITEM, WORD, TIME = "item", "word", "reading_time"
+#: Columns of `ReadingTimes.gains`.
+GAIN_COLUMNS = (
+    "model", "measure", "controls", "n_words", "gain", "standard_error", "gain_in_sample",
+)  # fmt: skip
+MEASURES = ("surprisal_bits", "surprisal_bits_without_marks")
+_BASELINE = ("length", "log_frequency")
+_CONTROLS = ("mark_before", "mark_after", "is_first", "is_last")
+_OWN = ("sentence", "position", *_BASELINE, *_CONTROLS)
+_LAGS = Count(0, 3)
+_END = re.compile(r"""[.?!\u2026]["'\u201d\u2019)\]]*$""")
+_ABBREVIATION = re.compile(r"\W*(Mr|Mrs|Ms|Dr|St|Prof|[A-Z])\.")
+
+
+@dataclass(frozen=True)
+class ReadingTimes:
+    """Gains of models on a corpus of reading times.
+
+    ``gains``: a row for each model, measure and baseline, see `GAIN_COLUMNS`. ``words``: a row for
+    each model and word, all predictors with their lags, to fit other models of one's own.
+    """
+
+    gains: pd.DataFrame
+    words: pd.DataFrame
+
+
+def reading_times(
+    models: Any,
+    corpus: pd.DataFrame,
+    *,
+    counts: Any = None,
+    lags: int = 3,
+    baseline_lags: int | None = None,
+    context: str | int | None = None,
+) -> ReadingTimes:
+    """Return how much better surprisal predicts mean reading times than a baseline alone.
+
+    The baseline has the length and log frequency of a word and of the ``baseline_lags`` words
+    before it in the text (None: ``lags``), and its position in the text. With ``controls`` it also
+    has marks before and after the word, and whether it is the first or last of a sentence. Then
+    the surprisal of the word and of the ``lags`` words before is added.
+
+    ``gain``: nats a word on texts that the regression did not see: each ``item`` is left out once.
+    ``standard_error``: of its mean over items. ``gain_in_sample``: of a regression on all words.
+    All models have the same words: those whose predictors are all known.
+
+    Parameters
+    ----------
+    models : mapping of str to model, or a model
+        A model is fitted and has a tokenizer; or it is a table with ``surprisal_bits`` of some
+        other program, a row a word, and the keys of the corpus.
+    corpus : DataFrame
+        A row a word in the order of reading: ``item``, ``word`` and ``reading_time`` (of a mean
+        over readers; NaN where there is none), as `esnlm.datasets.load_natural_stories` gives it.
+        Sentences are those of a column ``sentence``, or else end at full stops.
+    counts : optional
+        Text or numbers for the frequencies, see `LanguageModel.surprisal`. By default the training
+        text of the first model whose tokens are words.
+    lags, baseline_lags : int of 0 to 3
+    context : optional
+        What models read before a sentence, see `LanguageModel.surprisal`.
+
+    Raises
+    ------
+    ValueError
+        Columns are missing, no frequencies are known, or there are fewer than two items.
+
+    Source: Goodkind & Bicknell 2018 and Wilcox et al. 2020 for the gain in log-likelihood.
+    """
+    for name, value in (("lags", lags), ("baseline_lags", baseline_lags)):
+        _LAGS._replace(none=name != "lags").check(name, value)
+    named = dict(models) if isinstance(models, Mapping) else {"model": models}
+    words = _checked_corpus(corpus)
+    n_baseline = lags if baseline_lags is None else baseline_lags
+    counts = _frequencies(named, counts)
+    words = _with_baseline(words, counts, n_baseline)
+    tables = {name: _with_surprisal(words, model, context, lags) for name, model in named.items()}
+    predictors = [*_lagged([*_BASELINE, *_CONTROLS], n_baseline), *_lagged(MEASURES[:1], lags)]
+    complete = np.logical_and.reduce(
+        [table[[TIME, *predictors]].notna().all(axis=1) for table in tables.values()]
+    )
+    if complete.sum() < 100:
+        raise ValueError(
+            f"{complete.sum()} words have all predictors and a reading time, expected 100 at least"
+        )
+    rows = []
+    for name, table in tables.items():
+        part = table[complete]
+        for controls in (False, True):
+            baseline = [*_lagged(_BASELINE, n_baseline), "position"]
+            baseline += _lagged(_CONTROLS, n_baseline) if controls else []
+            for measure in (each for each in MEASURES if each in part):
+                gains = _gains(part, baseline, _lagged([measure], lags))
+                rows.append((name, measure, controls, len(part), *gains))
+    long = pd.concat([table.assign(model=name) for name, table in tables.items()])
+    columns = ["model", *(column for column in long if column != "model")]
+    return ReadingTimes(pd.DataFrame(rows, columns=[*GAIN_COLUMNS]), long[columns])
+
+
+def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
+    """Return a corpus with sentences; raise ValueError where something is missing or misplaced."""
+    for column in (ITEM, WORD, TIME):
+        if column not in corpus:
+            raise CorpusError(
+                f"the corpus has no column {column!r}: it has {', '.join(map(str, corpus))};"
+                f" expected {ITEM}, {WORD} and {TIME}"
+            )
+    words = corpus.reset_index(drop=True)
+    words[WORD] = words[WORD].astype(str).str.strip()
+    wrong = np.flatnonzero(words[WORD].map(lambda word: len(word.split())) != 1)
+    if len(wrong):
+        raise CorpusError(
+            f"row {wrong[0] + 1} of the corpus holds {words[WORD][wrong[0]]!r}, "
+            "expected one word a row"
+        )
+    try:
+        words[TIME] = words[TIME].replace("", np.nan).astype(float)
+    except ValueError as error:
+        raise CorpusError(f"{TIME} must hold numbers: {error}") from error
+    n_items = words[ITEM].nunique()
+    if n_items < 2:
+        raise CorpusError(f"the corpus has {n_items} item, expected two at least: one is left out")
+    if (words[ITEM] != words[ITEM].shift()).sum() != n_items:
+        raise CorpusError(
+            "the words of an item must follow each other in the corpus: sort the rows"
+        )
+    if "sentence" not in words:
+        words["sentence"] = np.concatenate(
+            [
+                [*sentence_numbers(part.tolist())]
+                for _, part in words.groupby(ITEM, sort=False)[WORD]
+            ]
+        )
+    return words
+
+
+def sentence_numbers(words: Sequence[str]) -> Iterator[int]:
+    """Yield the number of each word's sentence, which ends at a full stop before no small letter.
+
+    >>> [*sentence_numbers(["Mr.", "Fox", "ran.", "“Oh!”", "he", "said.", "End"])]
+    [1, 1, 1, 2, 2, 2, 3]
+    """
+    sentence = 1
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        yield sentence
+        goes_on = re.sub(r"^[\W_]+", "", following)[:1].islower()
+        if _END.search(word) and not goes_on and not _ABBREVIATION.fullmatch(word):
+            sentence += 1
+
+
+def _frequencies(models: Mapping[str, Any], counts: Any) -> Any:
+    """Return counts of words: those that are named, or of the first model that has some."""
+    if counts is not None:
+        return word_counts(None, counts)
+    for model in models.values():
+        if not isinstance(model, pd.DataFrame) and (known := word_counts(model)):
+            return known
+    raise ValueError("no model has counts of words: give counts, a text to count frequencies in")
+
+
+def _with_baseline(words: pd.DataFrame, counts: Any, lags: int) -> pd.DataFrame:
+    """Add length, frequency, position, marks and ends of sentences, and those of words before."""
+    bare = words[WORD].map(bare_word)
+    sentences = words.groupby([ITEM, "sentence"], sort=False).cumcount()
+    last = words.groupby([ITEM, "sentence"], sort=False).cumcount(ascending=False)
+    table = words.assign(
+        position=words.groupby(ITEM, sort=False).cumcount() + 1,
+        length=bare.str.len().astype(float),
+        log_frequency=bare.map(log_frequencies(counts)),
+        mark_before=words[WORD].str.contains(r"^[\W_]").astype(float),
+        mark_after=words[WORD].str.contains(r"[\W_]$").astype(float),
+        is_first=(sentences == 0).astype(float),
+        is_last=(last == 0).astype(float),
+    )
+    return _with_lags(table, [*_BASELINE, *_CONTROLS], lags)
+
+
+def _with_lags(table: pd.DataFrame, names: Sequence[str], lags: int) -> pd.DataFrame:
+    """Add the values of the words before in the item; NaN where there is none."""
+    groups = table.groupby(ITEM, sort=False)
+    before = {
+        f"{name}_lag{lag}": groups[name].shift(lag) for name in names for lag in range(1, lags + 1)
+    }
+    return table.assign(**before)
+
+
+def _with_surprisal(
+    words: pd.DataFrame, model: Any, context: str | int | None, lags: int
+) -> pd.DataFrame:
+    """Add the surprisals of a model, or those of a table that has the keys of the words."""
+    if isinstance(model, pd.DataFrame):
+        table = _merged(words, model)
+    else:
+        texts = [
+            "\n".join(" ".join(line) for line in _sentences(part))
+            for _, part in words.groupby(ITEM, sort=False)
+        ]
+        scores = model.surprisal(texts, context=context)
+        names = [*MEASURES, "entropy_bits", "rank", "n_unknown"]
+        table = words.assign(**{name: scores[name] for name in names})
+    return _with_lags(table, [name for name in MEASURES if name in table], lags)
+
+
+def _sentences(words: pd.DataFrame) -> Iterator[list[str]]:
+    """Yield the words of each sentence of an item."""
+    for _, line in words.groupby("sentence", sort=False)[WORD]:
+        yield line.tolist()
+
+
+def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
+    """Add the surprisals of another program by the keys that both tables have."""
+    columns = [name for name in MEASURES if name in surprisals]
+    keys = [name for name in words if name in surprisals and name not in (WORD, TIME, *_OWN)]
+    if not keys or MEASURES[0] not in columns:
+        raise ValueError(
+            f"a table of surprisals needs {MEASURES[0]} and the keys of the corpus, such as {ITEM},"
+            f" got {', '.join(map(str, surprisals))}"
+        )
+    own, other = (table[keys].astype(str).agg("\t".join, axis=1) for table in (words, surprisals))
+    if own.duplicated().any() or other.duplicated().any():
+        raise ValueError(
+            f"the columns {', '.join(map(str, keys))} name a word more than once: give the corpus"
+            " and the table a column that numbers the words of an item"
+        )
+    by_key = surprisals.set_index(other)
+    return words.assign(**{name: own.map(by_key[name]) for name in columns})
+
+
+def _lagged(names: Sequence[str], lags: int) -> list[str]:
+    return [*names, *(f"{name}_lag{lag}" for name in names for lag in range(1, lags + 1))]
+
+
+def _gains(
+    table: pd.DataFrame, baseline: Sequence[str], more: Sequence[str]
+) -> tuple[float, float, float]:
+    """Return the gain on items left out, its standard error, and the gain in the sample."""
+    times, items = table[TIME].to_numpy(), table[ITEM].to_numpy()
+    without, full = (table[names].to_numpy(float) for names in ([*baseline], [*baseline, *more]))
+    everything = np.ones(len(times), dtype=bool)
+
+    def gain(train: Bools, test: Bools) -> Floats:
+        return np.asarray(
+            _log_densities(full, times, train, test) - _log_densities(without, times, train, test)
+        )
+
+    left_out = [gain(items != item, items == item) for item in pd.unique(items)]
+    means = np.array([gains.mean() for gains in left_out])
+    error = means.std(ddof=1) / np.sqrt(len(means))
+    return (
+        float(np.concatenate(left_out).mean()),
+        float(error),
+        float(gain(everything, everything).mean()),
+    )
+
+
+def _log_densities(predictors: Array, times: Floats, train: Bools, test: Bools) -> Floats:
+    """Return log densities of times under a regression, whose variance is that of its residuals."""
+    fit = LinearRegression().fit(predictors[train], times[train])
+    residuals = times - fit.predict(predictors)
+    variance = float(np.mean(residuals[train] ** 2))
+    return np.asarray(-0.5 * (np.log(2 * np.pi * variance) + residuals[test] ** 2 / variance))

@@ -1,0 +1,1 @@
+"""What surprisal says of reading times beyond length and frequency."""

@@ -1,0 +1,170 @@
+"""Gains on reading times, against regressions computed here and times of known make."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from small_models import DOCS, ngrams, of_bytes, reservoir_model
+
+from esnlm import reading_times
+from esnlm.__main__ import main
+from esnlm.datasets import DIGESTS, load_natural_stories
+from esnlm.evaluation.reading import sentence_numbers
+from esnlm.text.corpus import CorpusError
+
+NOISE = 10.0
+
+
+def corpus(n_items: int = 4, n_sentences: int = 25) -> pd.DataFrame:
+    """Words of the training sentences in random order, times from surprisal, and their noise."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for item in range(1, n_items + 1):
+        words = " ".join(rng.choice(DOCS, n_sentences)).replace(" .", ".").split()
+        rows += [(item, zone, word) for zone, word in enumerate(words, start=1)]
+    table = pd.DataFrame(rows, columns=["item", "zone", "word"])
+    lines = [
+        "\n".join(" ".join(line) for _, line in part.groupby([*sentence_numbers([*part])]))
+        for _, part in table.groupby("item")["word"]
+    ]
+    bits = ngrams().surprisal(lines)["surprisal_bits"]
+    return table.assign(reading_time=300 + 8 * bits + NOISE * rng.standard_normal(len(table)))
+
+
+def test_the_gain_is_the_difference_of_two_regressions() -> None:
+    words = corpus()
+    times = reading_times({"n": ngrams()}, words, lags=1)
+    table = times.words
+    names = [*("length", "log_frequency"), "length_lag1", "log_frequency_lag1", "position"]
+    more = ["surprisal_bits", "surprisal_bits_lag1"]
+    part = table[table[[*names, *more]].notna().all(axis=1)]
+    y, items = part["reading_time"].to_numpy(), part["item"].to_numpy()
+
+    def log_densities(columns: list[str], train: Any, test: Any) -> Any:
+        X = np.column_stack([np.ones(len(part)), part[columns].to_numpy()])
+        beta = np.linalg.lstsq(X[train], y[train], rcond=None)[0]
+        scale = np.sqrt(np.mean((y[train] - X[train] @ beta) ** 2))
+        return norm.logpdf(y[test], X[test] @ beta, scale)
+
+    gains = [
+        log_densities([*names, *more], items != item, items == item)
+        - log_densities(names, items != item, items == item)
+        for item in (1, 2, 3, 4)
+    ]
+    row = times.gains.iloc[0]
+    assert row["n_words"] == len(part) == len(words) - 4
+    assert row["gain"] == pytest.approx(np.concatenate(gains).mean())
+    means = [each.mean() for each in gains]
+    assert row["standard_error"] == pytest.approx(np.std(means, ddof=1) / 2)
+    whole = np.ones(len(part), dtype=bool)
+    inside = log_densities([*names, *more], whole, whole) - log_densities(names, whole, whole)
+    assert row["gain_in_sample"] == pytest.approx(inside.mean())
+
+
+def test_the_model_that_made_the_times_gains_most_and_a_shuffled_one_nothing() -> None:
+    words = corpus()
+    surprisals = reading_times({"n": ngrams()}, words).words[["item", "zone", "surprisal_bits"]]
+    shuffled = surprisals.assign(
+        surprisal_bits=surprisals["surprisal_bits"].sample(frac=1, random_state=0).to_numpy()
+    )
+    models = {"n": ngrams(), "r": reservoir_model(), "table": surprisals, "shuffled": shuffled}
+    gains = reading_times(models, words).gains
+    assert len(gains) == 2 * 4 + 2 * 2  # tables have no surprisal without marks
+    by_model = gains[~gains["controls"] & (gains["measure"] == "surprisal_bits")]
+    gain = by_model.set_index("model")["gain"]
+    assert gain["n"] == pytest.approx(gain["table"], rel=1e-6)
+    assert gain["n"] > gain["r"] > gain["shuffled"]
+    assert gain["n"] > 0.1 > 0.01 > gain["shuffled"]
+
+
+def test_sentences_of_ones_own_are_followed() -> None:
+    words = corpus().assign(sentence=1)
+    model = reservoir_model()
+    table = reading_times(model, words).words
+    assert table["is_first"].sum() == 4
+    texts = [" ".join(part) for _, part in words.groupby("item")["word"]]
+    expected = model.surprisal(texts)["surprisal_bits"]
+    np.testing.assert_allclose(table["surprisal_bits"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.drop(columns="reading_time"), "no column 'reading_time': it has item, zone"),
+        (lambda t: t.assign(word="the boy"), "row 1 of the corpus holds 'the boy', expected one"),
+        (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
+        (lambda t: t.assign(item=1), "has 1 item, expected two at least"),
+        (lambda t: t.sort_values("zone"), "must follow each other in the corpus"),
+        (lambda t: t.assign(reading_time=np.nan), "0 words have all predictors"),
+    ],
+)
+def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        reading_times(ngrams(), change(corpus()))
+
+
+def test_frequencies_and_keys_are_asked_for() -> None:
+    with pytest.raises(ValueError, match="give counts, a text to count frequencies in"):
+        reading_times(ngrams(tokenizer=of_bytes()), corpus())
+    with pytest.raises(ValueError, match=r"needs surprisal_bits and the keys of the corpus"):
+        reading_times({"n": ngrams(), "t": pd.DataFrame({"item": [1]})}, corpus())
+    table = pd.DataFrame({"item": [1, 1], "surprisal_bits": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="name a word more than once"):
+        reading_times({"n": ngrams(), "t": table}, corpus())
+    with pytest.raises(ValueError, match="lags must be at most 3, got 4"):
+        reading_times(ngrams(), corpus(), lags=4)
+
+
+def test_the_command_writes_tables_and_a_plot(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ngrams().save("n")
+    words = corpus().rename(columns={"item": "story", "reading_time": "ms"})
+    words.to_csv("times.csv", index=False)
+    columns = "--item-column story --time-column ms"
+    score = "evaluate n times.csv --word-column word --group story --surprisal-csv other.csv"
+    assert main(score.split()) == 0
+    command = f"reading n other.csv --corpus times.csv {columns} --out out"
+    assert main(command.split()) == 0
+    gains = pd.read_csv("out/reading.csv")
+    assert gains["model"].unique().tolist() == ["n", "other.csv"]
+    assert len(gains) == 8
+    assert len(pd.read_csv("out/words.csv")) == 2 * len(words)
+    assert Path("out/reading.png").stat().st_size > 10_000
+    expected = reading_times(
+        {"n": ngrams()}, words.rename(columns={"story": "item", "ms": "reading_time"})
+    )
+    assert gains["gain"][0] == pytest.approx(expected.gains["gain"][0], rel=1e-6)
+    capsys.readouterr()
+    assert main(command.split()) == 2
+    assert "exists" in capsys.readouterr().err
+    for wrong, message in (
+        ("none", "expected natural-stories, the folder that holds its files, or a .csv"),
+        ("times.csv --item-column x", "no column 'x': it has story, zone, word, ms"),
+        (f"times.csv {columns} --lags 4", "lags must be at most 3, got 4"),
+    ):
+        assert main(f"reading n --corpus {wrong} --out new".split()) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+        assert not Path("new").exists()
+
+
+def test_natural_stories_are_checked_and_joined(tmp_path: Path, monkeypatch: Any) -> None:
+    from hashlib import sha256
+
+    words = "word\tzone\titem\n'Tis\t1\t1\nnull\t2\t1\n\"So\t1\t2\n"
+    times = "word\tzone\titem\tnItem\tmeanItemRT\nnull\t2\t1\t9\t310.5\n'Tis\t1\t1\t9\t290\n"
+    (tmp_path / "processed_wordinfo.tsv").write_text(times)
+    (tmp_path / "all_stories.tok.gz").write_bytes(gzip.compress(words.encode()))
+    with pytest.raises(CorpusError, match="is not the published all_stories"):
+        load_natural_stories(tmp_path)
+    for name, text in (("all_stories.tok", words), ("processed_wordinfo.tsv", times)):
+        monkeypatch.setitem(DIGESTS, name, sha256(text.encode()).hexdigest())
+    table = load_natural_stories(tmp_path)
+    assert table["word"].tolist() == ["'Tis", "null", '"So']
+    assert table["reading_time"].tolist()[:2] == [290, 310.5]
+    assert np.isnan(table["reading_time"][2])
