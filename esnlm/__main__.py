@@ -20,6 +20,7 @@ _COMMANDS = {
     "ngram": "Count the n-grams of text: the baseline.",
     "evaluate": "Score text with a model.",
     "blimp": "Judge minimal pairs with a model.",
+    "syntaxgym": "Judge models with the test suites of SyntaxGym.",
     "generate": "Continue a prompt.",
     "serve": "Show in a browser what models say of a sentence.",
     "report": "One HTML page of a model, a run or a grid.",

@@ -6,7 +6,7 @@ from typing import Any
 PANELS = {
     "Text": ("prepare",),
     "Models": ("train", "search", "compare", "ngram", "generate", "export", "serve"),
-    "Scoring": ("evaluate", "blimp", "reading", "report"),
+    "Scoring": ("evaluate", "blimp", "syntaxgym", "reading", "report"),
     "Studies": (
         "elman", "controls", "natural", "shakespeare", "dyck", "timescales", "ablation",
     ),
@@ -25,6 +25,7 @@ EXAMPLES = {
     "evaluate": "esnlm evaluate model test.txt --interpolate kn5 --held-out dev.txt"
     " --csv scores.csv",
     "blimp": "esnlm blimp model --data blimp/ --csv blimp.csv --plot blimp.png",
+    "syntaxgym": "esnlm syntaxgym model kn5 --suites syntaxgym/ --csv suites.csv",
     "reading": "esnlm reading model kn5 --corpus natural-stories --out reading",
     "report": "esnlm report model --out report.html",
     "elman": "esnlm elman --sizes 25 50 100 --readouts ridge softmax --seeds 3 --out elman",

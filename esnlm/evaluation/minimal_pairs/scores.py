@@ -103,14 +103,22 @@ def sentence_log_likelihoods(
             raise ValueError(
                 f"sentences must be strings, got {type(sentence).__name__} as number {place}"
             )
+    texts = [f" {sentence}" for sentence in sentences] if prefix_space else sentences
+    batches = _tokenizer(model).encode_batches(texts)
+    sequences = [frame(model, ids.tolist(), bos=bos, eos=eos) for ids in batches]
+    sums = _sums(model, sequences, verbose)
+    n_scored = np.maximum([len(ids) - 1 for ids in sequences], 1)
+    return sums if reduction == "sum" else sums / n_scored
+
+
+def frame(
+    model: Any, ids: Sequence[int], *, bos: bool | None = None, eos: bool = False
+) -> tuple[int, ...]:
+    """Return the tokens of a sentence with BOS before and EOS after; see `_reads_bos`."""
     tokenizer = _tokenizer(model)
     before = [_boundary(tokenizer.bos_id, "BOS")] if _reads_bos(model, bos) else []
     after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
-    texts = [f" {sentence}" for sentence in sentences] if prefix_space else sentences
-    framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(texts)]
-    sums = _sums(model, framed, verbose)
-    n_scored = np.maximum([len(ids) - 1 for ids in framed], 1)
-    return sums if reduction == "sum" else sums / n_scored
+    return (*before, *ids, *after)
 
 
 def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:

@@ -1,0 +1,113 @@
+"""Test suites in the JSON of SyntaxGym."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from esnlm.evaluation.syntaxgym.formulas import Formula, FormulaError
+from esnlm.storage.json_files import parsed_json, read_bytes
+from esnlm.text.corpus import CorpusError, unpacked
+
+_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+
+
+class SuiteError(ValueError):
+    """A test suite that is missing or malformed."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Sentences of one item: condition -> number of a region -> its text, which may be empty."""
+
+    number: int
+    conditions: Mapping[str, Mapping[int, str]]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Items of one construction, and predictions of the surprisals of their regions."""
+
+    name: str
+    formulas: tuple[Formula, ...]
+    items: tuple[Item, ...]
+
+
+def read_suites(path: str | Path) -> list[Suite]:
+    """Return the suites of a ``.json`` file, an archive, or a folder of either, by name.
+
+    Raises SuiteError where there are none, two have one name, or a file is no suite.
+    """
+    suites: dict[str, Suite] = {}
+    for name, data in _files(Path(path)):
+        try:
+            suite = _suite(parsed_json(data))
+        except SuiteError as error:
+            raise SuiteError(f"{name}: {error}") from error
+        except FormulaError as error:
+            raise SuiteError(f"{name}: a prediction is no formula: {error}") from error
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise SuiteError(
+                f"{name} is no suite of SyntaxGym: expected JSON with meta, predictions and items"
+                f" of conditions of regions ({type(error).__name__}: {error})"
+            ) from error
+        if suite.name in suites:
+            raise SuiteError(f"{name}: a suite {suite.name} was already read; keep one of the two")
+        suites[suite.name] = suite
+    if not suites:
+        raise SuiteError(f"{path} holds no suites: expected .json files, or an archive of them")
+    return [suites[name] for name in sorted(suites)]
+
+
+def _files(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and bytes of each file of a suite."""
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*.json")) if not file.name.startswith(".")]
+        files = files or [file for file in sorted(path.iterdir()) if file.name.endswith(_ARCHIVES)]
+    elif path.exists():
+        files = [path]
+    else:
+        raise SuiteError(f"no such file or folder: {path}")
+    for file in files:
+        if not file.name.endswith(_ARCHIVES):
+            yield str(file), read_bytes(file)
+            continue
+        try:
+            for name, data in unpacked(file):
+                base = PurePosixPath(name).name
+                if base.endswith(".json") and not base.startswith("."):
+                    yield f"{file}/{name}", data
+        except CorpusError as error:
+            raise SuiteError(f"{file} is truncated or not an archive: {error}") from error
+
+
+def _suite(content: Any) -> Suite:
+    """Return the suite of a JSON object; raise what looking for its parts raises."""
+    name, metric = content["meta"]["name"], content["meta"]["metric"]
+    if metric != "sum":
+        raise SuiteError(f"the metric of suite {name} is {metric!r}, expected 'sum'")
+    formulas = tuple(Formula(str(each["formula"])) for each in content["predictions"])
+    items = tuple(
+        Item(
+            int(item["item_number"]),
+            {
+                str(condition["condition_name"]): {
+                    int(region["region_number"]): str(region["content"]).strip()
+                    for region in condition["regions"]
+                }
+                for condition in item["conditions"]
+            },
+        )
+        for item in content["items"]
+    )
+    if not formulas or not items:
+        raise SuiteError(f"suite {name} has no {'items' if formulas else 'predictions'}")
+    for number, condition in set().union(*(formula.regions for formula in formulas)):
+        for item in items:
+            regions = item.conditions.get(condition)
+            if regions is None or (number and number not in regions):
+                raise SuiteError(
+                    f"item {item.number} of suite {name} has no region {number or '*'} of condition"
+                    f" {condition}, of which a prediction speaks"
+                )
+    return Suite(str(name), formulas, items)
