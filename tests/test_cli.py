@@ -600,7 +600,7 @@ def test_an_interrupted_fit_says_that_nothing_is_saved(capsys, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("esnlm.LanguageModel.fit", interrupted)
+        patched.setattr("esnlm.LanguageModel._fit_tokens", interrupted)
         assert main(["train", "text", "--out", "m", "--units", "5"]) == 130
     assert "nothing is saved. With --checkpoint-every MINUTES" in capsys.readouterr().err
     assert not Path("m").exists()

@@ -1,7 +1,10 @@
 """Documents as token sequences with boundary tokens around sentences or documents."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
+from os.path import isfile
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ RESETS = ("sentence", "document", "never")
 #: Names of tokenizers that are trained on the documents of a model.
 TRAINED = ("word", "wordpunct", "auto", "char")
 _BATCH = 1024
+_FILE = re.compile(r".\.(txt|gz|csv|tsv|jsonl?|tok|zip)$")
 
 
 def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iterator[list[Array]]:
@@ -157,8 +161,12 @@ def as_documents(docs: Any) -> Any:
     if hasattr(docs, "columns") or isinstance(docs, Mapping):
         names = ", ".join(map(str, getattr(docs, "columns", docs)))[:200]
         raise ValueError(f"docs must be documents, got a table of {names}: pass one of its columns")
-    if isinstance(docs, str):
+    if isinstance(docs, str | PurePath):
+        _check_no_file(docs)
         return [docs]
+    if isinstance(docs, list | tuple):
+        for doc in docs[:1]:
+            _check_no_file(doc)
     if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype.kind in "US":
         return docs.tolist()
     if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype != object:
@@ -169,6 +177,16 @@ def as_documents(docs: Any) -> Any:
     if listed and all(not isinstance(value, str) and np.ndim(value) == 0 for value in docs):
         return [np.asarray(docs)]
     return list(docs) if iter(docs) is docs else docs
+
+
+def _check_no_file(doc: Any) -> None:
+    """Raise ValueError for a path, or a string that is the name of a file and no text."""
+    is_name = isinstance(doc, str) and not re.search(r"\s", doc)
+    if isinstance(doc, PurePath) or (is_name and (_FILE.search(doc) or isfile(doc))):
+        raise ValueError(
+            f"docs must be texts, got the name of a file, {str(doc)!r}: pass"
+            " esnlm.text.corpus.TextCorpus(name), or the text that it holds"
+        )
 
 
 def as_text(doc: Any) -> Any:

@@ -1,0 +1,31 @@
+"""Documents of callers: texts, and what is no text."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_models import DOCS, ngrams
+
+from esnlm import LanguageModel, NgramLanguageModel
+from esnlm.text.boundaries import as_documents
+
+
+@pytest.mark.parametrize("name", ["corpus", "corpus.txt", "none.txt.gz", Path("x"), ["corpus"]])
+def test_the_name_of_a_file_is_no_text(name: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("corpus", "corpus.txt"):
+        Path(file).write_text("the boy\n")
+    model = ngrams()
+    methods = (
+        NgramLanguageModel(order=2).fit, LanguageModel().fit, model.score, model.perplexity,
+        model.log_likelihood, model.surprisal, model.tokenize,
+    )  # fmt: skip
+    for method in methods:
+        with pytest.raises(ValueError, match="docs must be texts, got the name of a file"):
+            method(name)
+
+
+@pytest.mark.parametrize("text", ["Hello.", "a/b", "a\0b", "x" * 5000, "corpus.txt is a file"])
+def test_a_word_with_a_stop_is_a_text(text: str) -> None:
+    assert as_documents(text) == [text]
+    assert as_documents(DOCS) is DOCS
