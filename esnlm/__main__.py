@@ -68,14 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _without_output()
     use_widest_kernels()
     show_messages()
-    given = sys.argv[1:] if argv is None else argv
+    words = sys.argv[1:] if argv is None else argv
     if argv is None:  # a notebook's shell hands on its own backend, which draws no files
         os.environ["MPLBACKEND"] = "agg"
-    arguments = _joined(["--help" if word == _ALL else word for word in given])
+    arguments = _joined(["--help" if word == _ALL else word for word in words])
     try:
-        commands = _app(given)
-        flags = Flags(commands, given)
-        run_command(given, flags)
+        commands = _app(words)
+        flags = Flags(commands, words)
+        run_command(words, flags)
         status: int | None = commands(arguments)
         sys.stdout.flush()
     except CycloptsError as error:
@@ -88,8 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except OSError as error:
         _forget_output()
-        known = error.strerror is not None and error.filename is not None
-        return _refused(f"{error.filename}: {error.strerror}" if known else str(error))
+        has_reason = error.strerror is not None and error.filename is not None
+        return _refused(f"{error.filename}: {error.strerror}" if has_reason else str(error))
     except (ValueError, FloatingPointError, OverflowError, ImportError) as error:
         return _refused(str(error))
     except MemoryError as error:
@@ -127,9 +127,9 @@ def _app(words: Sequence[str]) -> App:
         for name in names
     }
     is_page = bool({"--help", "-h"} & {*words})
-    found = {name: (f"esnlm.commands.{name}", summary) for name, summary in _COMMANDS.items()}
-    found |= {name: (f"esnlm.studies.{at}", summary) for name, (at, summary) in _STUDIES.items()}
-    for place, (name, (module, summary)) in enumerate(found.items()):
+    modules = {name: (f"esnlm.commands.{name}", summary) for name, summary in _COMMANDS.items()}
+    modules |= {name: (f"esnlm.studies.{at}", summary) for name, (at, summary) in _STUDIES.items()}
+    for place, (name, (module, summary)) in enumerate(modules.items()):
         commands.command(
             f"{module}:{name}",
             name=name,
@@ -152,14 +152,14 @@ def _epilogue(name: str, shortens: bool) -> str | None:
 
 def _joined(arguments: Sequence[str]) -> list[str]:
     """Values with a leading dash and a space joined to their option, so that they are values."""
-    joined: list[str] = []
+    words: list[str] = []
     for argument in arguments:
-        option = joined[-1] if joined and "=" not in joined[-1] else ""
+        option = words[-1] if words and "=" not in words[-1] else ""
         if argument.startswith("-") and " " in argument and option[:2] == "--" != option:
-            joined[-1] += f"={argument}"
+            words[-1] += f"={argument}"
         else:
-            joined.append(argument)
-    return joined
+            words.append(argument)
+    return words
 
 
 def _without_output() -> int:

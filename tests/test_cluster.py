@@ -108,7 +108,7 @@ def test_runs_apart_have_a_process_of_their_own_in_the_folder_of_the_client(
     columns = [*SHARED["columns"], "place", "commit"]
     rows = run_grid_apart(
         GRID[:2], "test_cluster", tmp_path / "grid.csv", key=["name", "n"], columns=columns,
-        given=lambda setting: {"client": os.getpid()}, cluster="local:2",
+        extras=lambda setting: {"client": os.getpid()}, cluster="local:2",
     )  # fmt: skip
     assert [row["square"] for row in rows] == [3.0, 1 / 3]
     share = max(1, len(os.sched_getaffinity(0)) // 2)

@@ -331,16 +331,16 @@ def test_the_record_of_a_run_lies_beside_its_model(at: Path, capsys):
 
 
 def test_cells_keep_all_digits():
-    assert cell("4.293117182").shown == "4.293"
+    assert cell("4.293117182").text == "4.293"
     assert cell("4.293117182").value == "4.293117182"
-    assert cell("10360679").shown == "10,360,679"
-    assert cell("-0.00123456").shown == "\u22120.001235"
-    assert cell("nan").shown == "nan"
-    assert cell(None).shown == cell(float("nan")).shown == ""
+    assert cell("10360679").text == "10,360,679"
+    assert cell("-0.00123456").text == "\u22120.001235"
+    assert cell("nan").text == "nan"
+    assert cell(None).text == cell(float("nan")).text == ""
     assert not cell("1_000").is_number
     made = table("t", [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}], share=True)
     assert made.columns == ["a"]
-    assert [(name, each.shown) for name, each in made.above] == [("b", "x")]
+    assert [(name, each.text) for name, each in made.above] == [("b", "x")]
 
 
 def test_tables_of_version_0_1_0_are_read(tmp_path: Path):

@@ -149,7 +149,7 @@ def test_characters_are_read_as_streams() -> None:
         ("--rank 3", "--rank needs --model NAME"),
         ("--model esm", "--model must be one of esn"),
         ("--model lstm --readout ridge", "networks have their own readout: drop --readout"),
-        ("--model lstm --degree 3", "--degree is no option of lstm"),
+        ("--model lstm --degree 3", "--degree is only valid with a reservoir, got --model lstm"),
         ("--model lstm --option wings=2", "wings is no setting of lstm, which has"),
         ("--model esn --option a=2 --option a.b=2", "--option has both a and a.b, one inside"),
         ("--model lstm --plan wings=2", "wings is no setting of a plan, which has"),

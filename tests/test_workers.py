@@ -132,10 +132,10 @@ def test_what_is_given_travels_as_it_was(cluster: Any) -> None:
         assert reduce("add", keeping, {}, range(30)) == sum(range(30))
 
 
-def slowly(given: Any, parts: Any) -> Any:
-    """`_learned`, in time enough to be killed."""
+def slowly(context: Any, parts: Any) -> Any:
+    """`_learn_parts`, in time enough to be killed."""
     time.sleep(0.1)
-    return parts_training._learned(given, parts)
+    return parts_training._learn_parts(context, parts)
 
 
 @pytest.mark.parametrize("n_runs", [1, pytest.param(20, marks=pytest.mark.slow)])
@@ -160,7 +160,7 @@ def test_killed_workers_change_nothing(
                 os.kill(nanny.process.pid, signal.SIGKILL)
 
         with workers(cluster.scheduler_address) as reduce, monkeypatch.context() as patched:
-            patched.setattr(parts_training, "_learned", slowly)
+            patched.setattr(parts_training, "_learn_parts", slowly)
             killer = threading.Thread(target=kill, args=(dice.uniform(0.05, 1.5),))
             killer.start()
             found = trained(shards, readout, 16, reduce=reduce)

@@ -116,7 +116,7 @@ def application(models: Sequence[ShownModel]) -> FastAPI:
     )
     for path, name in _FILES.items():
         app.get(path, include_in_schema=False)(partial(_file, name))
-    _add_routes(app, {shown.name: shown for shown in models}, _Worker())
+    _add_routes(app, {model.name: model for model in models}, _Worker())
     app.exception_handler(RequestValidationError)(_invalid)
     app.exception_handler(StarletteException)(_refused)  # of routes and methods too
     app.exception_handler(Exception)(_failed)
@@ -134,7 +134,7 @@ def _add_routes(app: FastAPI, models: Mapping[str, ShownModel], worker: _Worker)
     @app.get("/api/models")
     async def served() -> Served:
         """Return the models, and the limits of a text."""
-        return Served(models=[shown.about() for shown in models.values()])
+        return Served(models=[model.about() for model in models.values()])
 
     @app.post("/api/surprisal")
     async def surprisal(question: TextQuestion) -> Surprisal:

@@ -27,8 +27,8 @@ def listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ValueError(f"port {port} of {host} is taken: give another port") from error
-        known = error.errno is not None and error.errno > 0  # else of the look-up of the name
-        reason = os.strerror(error.errno or 0) if known else error.strerror
+        is_system = error.errno is not None and error.errno > 0  # else of the look-up of the name
+        reason = os.strerror(error.errno or 0) if is_system else error.strerror
         raise ValueError(f"cannot listen at {host}, port {port}: {reason}") from error
 
 

@@ -55,12 +55,12 @@ def generate(
     loaded = load_model(model, device=device)
     tokenizer = loaded.tokenizer_
     if tokenizer is None:
-        drawn = loaded.generate(tokens, prompt=_integers(prompt), choice=choice)
-        pieces: Iterable[str] = (f" {token}" for token in drawn)
+        continuation = loaded.generate(tokens, prompt=_integers(prompt), choice=choice)
+        pieces: Iterable[str] = (f" {token}" for token in continuation)
     else:
         before = framed_prefix(prompt, tokenizer, loaded.reset_)
-        drawn = loaded.generate(tokens, prompt=prompt, choice=choice)
-        pieces = text_pieces(tokenizer, before, drawn)
+        continuation = loaded.generate(tokens, prompt=prompt, choice=choice)
+        pieces = text_pieces(tokenizer, before, continuation)
         missing, total = n_unknown(tokenizer, [prompt])
         if missing:
             log.warning(

@@ -40,19 +40,19 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
     source = open_source(text)
     with locked(options.out):
         check_target(options.out, overwrite=options.overwrite)
-        chosen, parted = options.with_defaults(source), None
+        corpus, parted = options.with_defaults(source), None
         if set_options(options.shared) or source.is_url:
             parted = read_in_parts(source, options.shared)
         else:
-            chosen.check(source)
-        tokenizer = chosen.make_tokenizer(source)
+            corpus.check(source)
+        tokenizer = corpus.make_tokenizer(source)
         order, discounts = options.order, options.discounts
         model = NgramLanguageModel(
-            order=order, tokenizer=tokenizer, reset=chosen.reset, discounts=discounts
+            order=order, tokenizer=tokenizer, reset=corpus.reset, discounts=discounts
         )
         if parted is None:
             with phase("counting n-grams"):
-                model.fit(chosen.read(source, tokenizer))
+                model.fit(corpus.read(source, tokenizer))
         else:
             with sharing(options.shared.cluster) as reduce, phase("counting n-grams"):
                 model.fit_parts(parted, n_parts=options.shared.parts, reduce=reduce)

@@ -87,7 +87,7 @@ def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
     """Return a function that shows on a bar the bytes read, of how many, and their tokens."""
     first: list[tuple[float, int]] = []
 
-    def update(read: int, total: int, tokens: int) -> None:
+    def update(position: int, total: int, tokens: int) -> None:
         """Set the bar to the bytes read, and show tokens a second."""
         now = time.perf_counter()
         bar.total = total
@@ -98,6 +98,6 @@ def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
             (since, before), *_ = first
             rate = (tokens - before) / max(now - since, 1e-9)
             bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
-        bar.update(read - bar.n)
+        bar.update(position - bar.n)
 
     return update

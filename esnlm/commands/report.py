@@ -55,12 +55,12 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     from esnlm.utils.messages import log
 
     contents = find(folders)
-    read: list[str | Path] = [
+    inputs: list[str | Path] = [
         *options.held_out, *options.train, *contents.models.values(), *contents.shards,
         *(record_of(folder) for folder in contents.models.values()),
         *(rows.path for rows in contents.rows), *filter(None, [options.blimp]),
     ]  # fmt: skip
-    with results([(options.out, None)], read, overwrite=options.overwrite):
+    with results([(options.out, None)], inputs, overwrite=options.overwrite):
         if (options.held_out or options.blimp) and not contents.models:
             raise ValueError("--held-out and --blimp need a model: no folder holds one")
         models = {}

@@ -45,7 +45,7 @@ def serve(
 
     names = _names(model)
     with listening(host, port) as listener:
-        shown = [
+        models = [
             ShownModel(name, load_model(path, device=device))
             for name, path in zip(names, model, strict=True)
         ]
@@ -53,7 +53,7 @@ def serve(
             log.warning(f"{host} is not this machine alone: others on the network use the models")
         address = address_of(listener, host)
         print(f"serving {', '.join(names)} at {address} (Ctrl-C ends it)", flush=True)
-        run(shown, listener, host, show=open)
+        run(models, listener, host, show=open)
     return 0
 
 

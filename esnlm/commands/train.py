@@ -63,10 +63,10 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
             with record.phase("train"):
                 status = train_network(source, held_out, corpus, options)
         if status == 0 and is_main:
-            named = {"held-out text": options.held_out}
+            texts = {"held-out text": options.held_out}
             if not source.is_url:
-                named["training text"] = text
-            record.add({"data": {name: data_files(each) for name, each in named.items() if each}})
+                texts["training text"] = text
+            record.add({"data": {name: data_files(each) for name, each in texts.items() if each}})
             record.save(options.out)
         return status
 
@@ -152,8 +152,8 @@ def _train_readout(
     minutes, seconds = divmod(round(time.perf_counter() - since), 60)
     print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
     if judge is not None:
-        named = " ".join(options.held_out)
-        print(f"{named} was used in training: report the perplexity of another text")
+        names = " ".join(options.held_out)
+        print(f"{names} was used in training: report the perplexity of another text")
     finish(then=f"esnlm evaluate {options.out} TEXT")
     return 0
 

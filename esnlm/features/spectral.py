@@ -119,17 +119,17 @@ class SpectralWordFeatures(BaseWordFeatures):
         scaled = _scaled(counts)
         # One thread: sums in one order, so the features are those of the seed on any machine.
         with threadpool_limits(1):
-            left, values, _ = randomized_svd(
+            vectors, values, _ = randomized_svd(
                 scipy.sparse.hstack([scaled, scaled.T], format="csr"),
                 self.n_features,
                 n_iter=_ITERATIONS,
                 random_state=check_random_state(self.random_state),
             )
-        rows = left * np.sqrt(values)
+        rows = vectors * np.sqrt(values)
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        known = lengths[:, 0] > 1e-12 * float(lengths.max())
-        rows[known] /= lengths[known]
-        rows[~known] = 0
+        nonzero = lengths[:, 0] > 1e-12 * float(lengths.max())
+        rows[nonzero] /= lengths[nonzero]
+        rows[~nonzero] = 0
         self.embedding_ = rows.astype(np.float32)
         self.singular_values_ = values.astype(np.float64)
         return self

@@ -108,14 +108,14 @@ class DyckGrammar:
         check_memory(f"{n_sequences} sequences", 100 * n_sequences, "draw fewer")
         numbers = uniforms(random_state)
         earlier: dict[str, None] = {}
-        kept: list[str] = []
-        while len(kept) < n_sequences:
+        sequences: list[str] = []
+        while len(sequences) < n_sequences:
             sequence = self._draw(numbers)
             if sequence is None or (distinct and (sequence in earlier or sequence in unlike)):
                 continue
             earlier[sequence] = None
-            kept.append(sequence)
-        return kept
+            sequences.append(sequence)
+        return sequences
 
     def _draw(self, numbers: Iterator[float]) -> str | None:
         """Draw one sequence, or None where its length is out of bounds."""

@@ -123,9 +123,10 @@ class ElmanGrammar:
                 "lengths must satisfy 1 <= min_length <= max_length, got "
                 f"{min_length} and {max_length}"
             )
-        shares = self.noun_phrase, self.relative_clause, self.verb
-        chances = self.object_probability, self.plural_probability
-        rules = productions(*shares, *chances, gaps, lexical_shares(word_weights or {}))
+        rules = productions(
+            self.noun_phrase, self.relative_clause, self.verb, self.object_probability,
+            self.plural_probability, gaps, lexical_shares(word_weights or {}),
+        )  # fmt: skip
         self._process = PushdownProcess(rules, self.vocabulary, max_length)
         free = self._process.lengths()
         weights = _length_weights(free, length_quotas, min_length)
@@ -251,15 +252,17 @@ def _check_quota(length: int, quota: float, free: Floats, min_length: int) -> No
         raise ValueError(f"no sentence of this grammar has {length} words, got a quota for it")
 
 
-def _distribution(name: str, given: Mapping[str, float] | None) -> dict[str, float]:
-    """Return the given probabilities, complete, named as the default's and summing to one."""
+def _distribution(name: str, probabilities: Mapping[str, float] | None) -> dict[str, float]:
+    """Return complete probabilities, named as the default's and summing to one."""
     default = _DEFAULTS[name]
-    if given is None:
+    if probabilities is None:
         return dict(default)
-    unknown = set(given) - set(default)
+    unknown = set(probabilities) - set(default)
     if unknown:
         raise ValueError(f"{name} takes {sorted(default)}, got {sorted(unknown)}")
-    full = {kind: _probability(f"{name}[{kind!r}]", given.get(kind, 0.0)) for kind in default}
+    full = {
+        kind: _probability(f"{name}[{kind!r}]", probabilities.get(kind, 0.0)) for kind in default
+    }
     total = sum(full.values())
     if not np.isclose(total, 1.0, rtol=0, atol=1e-9):
         raise ValueError(f"the probabilities of {name} must sum to 1, got {total:g}")

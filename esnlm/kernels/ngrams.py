@@ -43,16 +43,16 @@ def find_contexts(last, children, symbols, contexts):
 
 
 @kernel
-def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
-    """Draw for windows ``wanted`` (n,) one of the ``parts`` (n,) they were met in; -1: in none.
+def draw_parts(windows, times, queries, first, n_parts, draws, parts):
+    """Draw for windows ``queries`` (n,) one of the ``parts`` (n,) they were met in; -1: in none.
 
-    Entry e of the sorted ``windows`` was met ``times[e]`` times in part ``windows[e] - wanted[i]``;
+    Entry e of sorted ``windows`` was met ``times[e]`` times in part ``windows[e] - queries[i]``;
     ``first`` (n,) are the places of the first of each. A part is drawn by ``draws`` (n,) in [0, 1)
     with a probability proportional to its times.
     """
-    for i in range(wanted.shape[0]):
+    for i in range(queries.shape[0]):
         total, end = 0, first[i]
-        while end < windows.shape[0] and windows[end] < wanted[i] + n_parts:
+        while end < windows.shape[0] and windows[end] < queries[i] + n_parts:
             total += times[end]
             end += 1
         parts[i] = -1
@@ -60,15 +60,15 @@ def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
         for e in range(first[i], end):
             rest -= times[e]
             if rest < 0:
-                parts[i] = windows[e] - wanted[i]
+                parts[i] = windows[e] - queries[i]
                 break
 
 
 @kernel
-def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
+def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, remainder):
     """Count entries ``first`` to ``end`` without those of a part (-1: all): total, classes.
 
-    ``kept`` (n_classes,) receives them.
+    ``remainder`` (n_classes,) receives them.
     """
     total, spread = 0, 0
     for e in range(first, end):
@@ -77,7 +77,7 @@ def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
             for d in range(drops[e], drops[e + 1]):
                 if drop_parts[d] == part:
                     count -= drop_counts[d]
-        kept[e - first] = count
+        remainder[e - first] = count
         total += count
         spread += count > 0
     return total, spread
@@ -96,7 +96,7 @@ def lifts(
     ``kinds``, which number length, total, spread and count.
     """
     contexts = np.zeros(last.shape[1] + 1, dtype=np.int64)
-    kept = np.empty(n_classes, dtype=np.int64)
+    remainder = np.empty(n_classes, dtype=np.int64)
     p = np.empty(n_classes)
     m = 0
     for i in range(last.shape[0]):
@@ -105,14 +105,14 @@ def lifts(
         for k in range(longest + 1):
             first, end = pairs[contexts[k]], pairs[contexts[k] + 1]
             total, spread = kept_counts(
-                first, end, parts[i], counts, drops, drop_parts, drop_counts, kept
+                first, end, parts[i], counts, drops, drop_parts, drop_counts, remainder
             )
             if total == 0:
                 break
             freed = 0.0
             for e in range(end - first):
-                if kept[e] > 0:
-                    freed += discounts[k, min(kept[e], 3) - 1]
+                if remainder[e] > 0:
+                    freed += discounts[k, min(remainder[e], 3) - 1]
             share = freed / total
             for v in range(n_classes):
                 p[v] *= share
@@ -122,7 +122,7 @@ def lifts(
             group = min(spread, 3) - 1 if spread < 5 else 3 if spread < 12 else 4
             kind = ((k * N_TOTALS + size) * N_SPREADS + group) * N_COUNTS
             for e in range(end - first):
-                count = kept[e]
+                count = remainder[e]
                 if count > 0:
                     v = followers[first + e]
                     before = p[v]

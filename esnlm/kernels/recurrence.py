@@ -118,7 +118,7 @@ def run_cyclic(
             for s in range(n_streams):
                 step = k * n_streams + s
                 begin = rows[step] * n_units + block
-                kept = splat(carry[step + n_streams])
+                next_carry = splat(carry[step + n_streams])
                 goal = targets[step] * n_units + block
                 if not whole:
                     for i in range(n_units - block):
@@ -130,7 +130,7 @@ def run_cyclic(
                     a = load(leak, block + i)
                     rest = splat(leak.dtype.type(1)) - a
                     value = fma(a, value, rest * load(state, s * pitch + block + i))
-                    store(work, s * pitch + block + i, value * kept)
+                    store(work, s * pitch + block + i, value * next_carry)
                     if goal >= 0:
                         if whole:
                             store(flat, goal + i, value)

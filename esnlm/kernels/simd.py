@@ -67,11 +67,11 @@ def _elementwise(build: Callable[..., Any]) -> Any:
 
         return lanes[0](*lanes), generate
 
-    made: Any = apply
-    made.__name__, made.__doc__ = build.__name__, build.__doc__
+    function: Any = apply
+    function.__name__, function.__doc__ = build.__name__, build.__doc__
     # numba binds arguments by name and knows no *lanes.
-    made.__signature__ = Signature([*signature(build).parameters.values()][1:])
-    return intrinsic(made)
+    function.__signature__ = Signature([*signature(build).parameters.values()][1:])
+    return intrinsic(function)
 
 
 @_elementwise
@@ -165,15 +165,15 @@ def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, su
         memory = Memory(context, builder, array, source)
         factors = cgutils.unpack_tuple(builder, factors)
         totals = cgutils.unpack_tuple(builder, totals)
-        made = []
+        results = []
         for s in range(len(sums) // n_weights):
             for u, factor in enumerate(factors):
                 place = builder.add(start, ir.Constant(start.type, u * lanes.count))
-                read = memory.load(place, lanes)
-                given = [factor, read, totals[s * n_weights + u]]
-                made.append(called(builder, "fmuladd", lanes, given))
+                vector = memory.load(place, lanes)
+                operands = [factor, vector, totals[s * n_weights + u]]
+                results.append(called(builder, "fmuladd", lanes, operands))
             start = builder.add(start, pitch)
-        return context.make_tuple(builder, sums, made)
+        return context.make_tuple(builder, sums, results)
 
     return sums(weights, array, types.intp, types.intp, sums), generate
 
@@ -190,13 +190,13 @@ def transpose_rows(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         """Emit loads of rows of the table, a transposition of lanes, and stores."""
-        source, chosen, first, unit, target, position, pitch = arguments
+        source, numbers, first, unit, target, position, pitch = arguments
         source = Memory(context, builder, table, source)
-        chosen = Memory(context, builder, rows, chosen)
+        numbers = Memory(context, builder, rows, numbers)
         target = Memory(context, builder, out, target)
         square = []
         for s in range(lanes.count):
-            row = chosen.element(builder.add(first, ir.Constant(first.type, s)))
+            row = numbers.element(builder.add(first, ir.Constant(first.type, s)))
             start = builder.add(builder.mul(row, source.width), unit)
             square.append(source.load(start, lanes))
         for vector in transposed(builder, square):

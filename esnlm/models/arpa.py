@@ -69,16 +69,16 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
         def put(lines: Iterable[str]) -> None:
             file.write("".join(f"{line}\n" for line in lines).encode())
 
-        kept = [
+        rows_by_order = [
             np.flatnonzero([word != "" for word in words]),
             *map(np.arange, map(len, ngrams.keys[1:])),
         ]
         is_both = bos is not None and bos == eos
-        counts = [len(rows) + (k == 0 and is_both) for k, rows in enumerate(kept)]
+        counts = [len(rows) + (k == 0 and is_both) for k, rows in enumerate(rows_by_order)]
         put(["\\data\\", *(f"ngram {k}={count}" for k, count in enumerate(counts, start=1))])
         for k in orders:
             put(["", f"\\{k}-grams:"])
-            tokens, rows = ngrams.tokens_of(k), kept[k - 1]
+            tokens, rows = ngrams.tokens_of(k), rows_by_order[k - 1]
             logs, backoffs = ngrams.logs[k - 1] / _LN10, ngrams.backoffs[k - 1] / _LN10
             if k == 1 and is_both:  # a token that is two words of the file
                 put([f"-99\t{BEGIN}" + (f"\t{backoffs[bos]:.9g}" if ngrams.order > 1 else "")])
@@ -210,7 +210,7 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
 
 def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> BackoffNgrams:
     """Return the tables with tokens in place of words."""
-    found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    columns: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for order, table in enumerate(tables, start=1):
         tokens = np.array([[numbers[word] for word in row] for row, _, _ in table], dtype=np.int64)
         tokens = tokens.reshape(len(table), order)
@@ -225,15 +225,15 @@ def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> Back
         else:
             context: Ints = tokens[:, 0]
             for shorter in range(1, order - 1):
-                context = find(found[0][shorter], context * n_tokens + tokens[:, shorter])
+                context = find(columns[0][shorter], context * n_tokens + tokens[:, shorter])
                 if (context < 0).any():
                     raise ValueError(f"the context of a {order}-gram is in no table")
             keys = context * n_tokens + tokens[:, -1]
             rising = np.argsort(keys)
             keys, values = keys[rising], values[rising]
-        for part, array in zip(found, (keys, *values.T), strict=True):
+        for part, array in zip(columns, (keys, *values.T), strict=True):
             part.append(np.ascontiguousarray(array))
-    return BackoffNgrams(n_tokens, *found)
+    return BackoffNgrams(n_tokens, *columns)
 
 
 def _of_words(words: list[str]) -> Tokenizer:

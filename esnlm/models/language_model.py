@@ -143,19 +143,21 @@ class LanguageModel(SequenceModel):
         """
         check_no_labels(y)
         stream = self._read_corpus(docs)
-        held = None if held_out is None else self._tokens(held_out, self.n_tokens_, "held_out")
+        validation = None
+        if held_out is not None:
+            validation = self._tokens(held_out, self.n_tokens_, "held_out")
         if self._chooses_penalty:
-            settle_penalty(self, stream, held)
-        return self._fit_tokens(stream, held)
+            settle_penalty(self, stream, validation)
+        return self._fit_tokens(stream, validation)
 
     def _fit_tokens(self, stream: TokenStream, held_out: TokenStream | None = None) -> Self:
         """Fit features and readout to tokens, once the vocabulary is known."""
         self._draw_parts(stream)
-        held = None if held_out is None else self._harvest(held_out)
+        validation = None if held_out is None else self._harvest(held_out)
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
         readout = clone(self._parts.readout)
         with phase(f"fitting the {type(readout).__name__}", self.verbose):
-            self.readout_ = readout.fit_blocks(blocks, classes, held_out=held)
+            self.readout_ = readout.fit_blocks(blocks, classes, held_out=validation)
         return self
 
     def partial_fit(self, docs: Any, y: None = None) -> Self:
@@ -305,8 +307,8 @@ class LanguageModel(SequenceModel):
             # A copy of the readout learns two rows: a state that does not fit shows here.
             rows = np.tile(model._read(np.arange(1)), (2, 1))
             with np.errstate(all="ignore"):
-                learned = deepcopy(model.readout_).partial_fit(rows, [0, model.n_tokens_ - 1])
-                learned.predict_proba(rows)
+                trial = deepcopy(model.readout_).partial_fit(rows, [0, model.n_tokens_ - 1])
+                trial.predict_proba(rows)
         return model
 
     @classmethod
@@ -323,8 +325,8 @@ class LanguageModel(SequenceModel):
         """Take the parts of the constructor where all are fitted, or raise NotFittedError."""
         parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")
         fitted = all(part is None or hasattr(part, name) for part, name in parts)
-        named = isinstance(self.tokenizer, str) or None in (self.reservoir, self.readout)
-        if not hasattr(self, "n_tokens_") and fitted and not named:
+        is_open = isinstance(self.tokenizer, str) or None in (self.reservoir, self.readout)
+        if not hasattr(self, "n_tokens_") and fitted and not is_open:
             self._parts = fitted_parts(self)
             self.reservoir_, self.readout_, self.features_ = self._parts
             self.tokenizer_: Any = self.tokenizer

@@ -93,8 +93,8 @@ def asked_settings(model: Any) -> dict[str, Any]:
     """Return the settings of the recipe that a model names."""
     if model.recipe is None:
         return {}
-    chosen = {"readout": model.readout} if isinstance(model.readout, str) else {}
-    return to_settings(read_recipe(model.recipe, chosen), of_model=True)
+    options = {"readout": model.readout} if isinstance(model.readout, str) else {}
+    return to_settings(read_recipe(model.recipe, options), of_model=True)
 
 
 def choose_parts(model: Any) -> tuple[Parts, str, bool]:
@@ -129,8 +129,9 @@ def drawn_reservoir(parts: Parts, n_tokens: int) -> Any:
     n_inputs = n_tokens if features is None else int(features.n_features)
     n_units = int(reservoir.n_units)
     # Every readout has two Gram matrices and the sums of states by token.
-    needed = 16 * n_units**2 + 8 * n_units * n_tokens
-    check_memory(f"a readout of {n_units} units and {n_tokens} tokens", needed, "lower one of them")
+    n_bytes = 16 * n_units**2 + 8 * n_units * n_tokens
+    what = f"a readout of {n_units} units and {n_tokens} tokens"
+    check_memory(what, n_bytes, "lower one of them")
     if not hasattr(reservoir, "W_"):
         reservoir = clone(reservoir).fit(n_inputs=n_inputs)
     if reservoir.n_inputs_ != n_inputs:
@@ -150,9 +151,9 @@ def fitted_parts(model: Any) -> Parts:
     reservoir, readout, features = model.reservoir, model.readout, model.features
     shape = None if features is None else np.shape(features.embedding_)
     if is_foreign(readout):
-        known = model.n_tokens, model.tokenizer and len(model.tokenizer), shape and shape[0]
+        sizes = model.n_tokens, model.tokenizer and len(model.tokenizer), shape and shape[0]
         readout = ClassifierReadout.of_fitted(
-            readout, next((n for n in known if n), reservoir.n_inputs_)
+            readout, next((n for n in sizes if n), reservoir.n_inputs_)
         )
     n_tokens, n_inputs = model.n_tokens or len(readout.classes_), reservoir.n_inputs_
     if not np.array_equal(readout.classes_, np.arange(n_tokens)):

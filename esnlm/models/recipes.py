@@ -93,9 +93,9 @@ def _flat(table: Mapping[str, Any], settings: Mapping[str, Any], path: Path) -> 
         if name in _PAIRS and isinstance(value, dict):
             options[name] = {**options.get(name, {}), **value}
         elif name in _SWITCHES and isinstance(value, dict):
-            chosen = settings.get(name) or next(iter(value))
-            options[name] = chosen
-            for key, inner in _flat(value.get(chosen, {}), settings, path).items():
+            choice = settings.get(name) or next(iter(value))
+            options[name] = choice
+            for key, inner in _flat(value.get(choice, {}), settings, path).items():
                 pairs = key in _PAIRS
                 options[key] = {**options.get(key, {}), **inner} if pairs else inner
         elif isinstance(value, dict | list):
@@ -189,31 +189,31 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
     if name not in BY_OPTION:
         raise ValueError(f"readout must be one of {', '.join(BY_OPTION)}, got {name!r}")
     home = BY_OPTION[name].load()
-    known = sorted(home._get_param_names())
+    names = sorted(home._get_param_names())
     parameters = dict(settings.get("option", {}))
-    chosen = {key: settings[key] for key in _READOUT if settings.get(key) is not None}
-    for key in chosen:
+    values = {key: settings[key] for key in _READOUT if settings.get(key) is not None}
+    for key in values:
         if twice := [parameter for parameter in _READOUT[key] if parameter in parameters]:
             raise ValueError(f"{twice[0]} is given twice: as {key} and as option")
     if name == "factored":
         parameters = _factors(settings) | parameters
-        chosen = {key: value for key, value in chosen.items() if key not in _FACTORS}
+        values = {key: value for key, value in values.items() if key not in _FACTORS}
     elif settings.get("factors") is not None:
         raise ValueError(f"factors is only valid with the readout factored, got {name}")
-    for key, value in chosen.items():
-        parameter = next((each for each in _READOUT[key] if each in known), None)
+    for key, value in values.items():
+        parameter = next((each for each in _READOUT[key] if each in names), None)
         if parameter is None:
             raise ValueError(
-                f"{key} is not valid with the readout {name}, which has {', '.join(known)}"
+                f"{key} is not valid with the readout {name}, which has {', '.join(names)}"
             )
         parameters[parameter] = value
-    if "passes" in settings and "solver" in known:  # otherwise few rows are not read in passes
+    if "passes" in settings and "solver" in names:  # otherwise few rows are not read in passes
         parameters.setdefault("solver", "joint" if name == "factored" else "incremental")
-    if "random_state" in known:
+    if "random_state" in names:
         parameters.setdefault("random_state", seed)
     for parameter in parameters:
-        if parameter not in known:
-            raise ValueError(f"option {parameter}: the readout {name} has {', '.join(known)}")
+        if parameter not in names:
+            raise ValueError(f"option {parameter}: the readout {name} has {', '.join(names)}")
     readout = home(**parameters)
     check_used(readout, parameters)
     return readout

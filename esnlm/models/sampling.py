@@ -46,13 +46,13 @@ class SamplingOptions:
 
     def _candidates(self, weights: Floats) -> Ints64:
         """Tokens to draw among: all, or the most probable, of equal ones the lower number."""
-        found = np.arange(len(weights))
+        candidates = np.arange(len(weights))
         if self.top_k is None and self.top_p is None:
-            return found
+            return candidates
         if self.top_k is not None and self.top_k < len(weights):
             least = np.partition(weights, -self.top_k)[-self.top_k]
-            found = np.flatnonzero(weights >= least)
-        order = found[np.argsort(-weights[found], kind="stable")][: self.top_k]
+            candidates = np.flatnonzero(weights >= least)
+        order = candidates[np.argsort(-weights[candidates], kind="stable")][: self.top_k]
         if self.top_p is None:
             return order
         total = np.cumsum(weights[order])
@@ -90,20 +90,21 @@ def text_pieces(
 
     Tokens ``before``, already shown, decide on a space before the next word; EOS is a line end.
     """
-    shown, waiting = [int(token) for token in before][-16:], list[int]()
+    context, waiting = [int(token) for token in before][-16:], list[int]()
 
     def piece() -> str:
-        return tokenizer.decode(shown + waiting)[len(tokenizer.decode(shown)) :] if waiting else ""
+        start = len(tokenizer.decode(context))
+        return tokenizer.decode(context + waiting)[start:] if waiting else ""
 
     for token in tokens:
         if token == tokenizer.eos_id:
             yield piece() + "\n"
-            shown, waiting = [], []
+            context, waiting = [], []
             continue
         waiting.append(token)
         if (text := piece()).endswith("\ufffd"):  # the rest of the character is still to come
             continue
         yield text
-        shown, waiting = (shown + waiting)[-16:], []
+        context, waiting = (context + waiting)[-16:], []
     if waiting:
         yield piece()

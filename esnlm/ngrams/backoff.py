@@ -71,9 +71,9 @@ class BackoffNgrams:
         offsets = places(np.asarray([0] if starts is None else starts), len(words), self.order)
         result = self.logs[0][words]
         longer = find_ngrams(self.keys, words, offsets, self.n_tokens_)
-        for k, (known, contexts, ids) in enumerate(longer, start=1):
-            backed = result[known] + self.backoffs[k - 1][contexts]
-            result[known] = np.where(ids >= 0, self.logs[k][ids], backed)
+        for k, (positions, contexts, ids) in enumerate(longer, start=1):
+            backed = result[positions] + self.backoffs[k - 1][contexts]
+            result[positions] = np.where(ids >= 0, self.logs[k][ids], backed)
         result[offsets == 0] = 0.0
         return result
 

@@ -40,10 +40,10 @@ class Table:
     def own(self, ids: Ints, contexts: Ints) -> Floats:
         """Return (c - D(c)) / c(context) of the n-grams ``ids`` (n,), 0 where an id is -1."""
         result = np.zeros(len(ids))
-        known = np.flatnonzero(ids >= 0)
-        counts = self.counts[ids[known]]
+        positions = np.flatnonzero(ids >= 0)
+        counts = self.counts[ids[positions]]
         masses = counts - self.discounts[np.minimum(counts, 3) - 1]
-        result[known] = masses / self.totals[contexts[known]]
+        result[positions] = masses / self.totals[contexts[positions]]
         return result
 
 
@@ -212,18 +212,18 @@ def find_ngrams(
 ) -> Iterator[tuple[Ints, Ints, Ints]]:
     """Yield, for each order from 2, what the sorted keys of all orders know of tokens (T,) int64.
 
-    ``known`` (n,): positions whose context is in the table one shorter. ``contexts`` (n,): its
+    ``positions`` (n,): positions whose context is in the table one shorter. ``contexts`` (n,): its
     position there. ``ids`` (n,): position of the n-gram that ends at the token, or -1.
     """
     last = tokens
     for order, keys in enumerate(tables[1:], start=2):
         contexts = np.concatenate([[-1], last[:-1]])
         contexts[offsets < order - 1] = -1
-        known = np.flatnonzero(contexts >= 0)
-        ids = find(keys, contexts[known] * n_tokens + tokens[known])
+        positions = np.flatnonzero(contexts >= 0)
+        ids = find(keys, contexts[positions] * n_tokens + tokens[positions])
         last = np.full(len(tokens), -1, dtype=np.int64)
-        last[known] = ids
-        yield known, contexts[known], ids
+        last[positions] = ids
+        yield positions, contexts[positions], ids
 
 
 def places(starts: Ints, n: int, order: int) -> NDArray[np.int16]:

@@ -125,9 +125,9 @@ class KneserNey(Stateful, BaseEstimator):
         ids = find(table.keys, tokens)
         result = table.own(ids, nowhere) + table.left_over[0] / self.n_tokens_
         longer = find_ngrams(self._keys(), tokens, offsets, self.n_tokens_)
-        for table, (known, contexts, ids) in zip(self._tables[1:], longer, strict=True):
+        for table, (positions, contexts, ids) in zip(self._tables[1:], longer, strict=True):
             own = table.own(ids, contexts)
-            result[known] = own + table.left_over[contexts] * result[known]
+            result[positions] = own + table.left_over[contexts] * result[positions]
         result[offsets == 0] = 1.0
         return result
 
@@ -244,8 +244,8 @@ def longest_seen(model: KneserNey, tokens: ArrayLike, starts: ArrayLike | None =
     tables = model._keys()
     result = (find(tables[0], words) >= 0).astype(np.int64)
     longer = find_ngrams(tables, words, offsets, model.n_tokens_)
-    for order, (known, _, ids) in enumerate(longer, start=2):
-        result[known[ids >= 0]] = order
+    for order, (positions, _, ids) in enumerate(longer, start=2):
+        result[positions[ids >= 0]] = order
     return result
 
 

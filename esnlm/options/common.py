@@ -50,10 +50,10 @@ def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
 
     The string below a field is its help.
     """
-    shown: dict[str, Any] = {"group": Group(title, help=text)} if title else {}
+    panel: dict[str, Any] = {"group": Group(title, help=text)} if title else {}
 
     def decorate(cls: type[T]) -> type[T]:
-        return Parameter(name="*", **shown)(dataclass(frozen=True, kw_only=True)(cls))
+        return Parameter(name="*", **panel)(dataclass(frozen=True, kw_only=True)(cls))
 
     return decorate
 
@@ -110,9 +110,9 @@ def names(choices: tuple[str, ...]) -> Parameter:
 
 def finish(*files: Path | None, then: str = "") -> None:
     """Print which files were written; tell a person at a terminal which command may come next."""
-    written = [str(path) for path in files if path is not None and path.exists()]
-    if written:
-        print(f"wrote {', '.join(written)}")
+    paths = [str(path) for path in files if path is not None and path.exists()]
+    if paths:
+        print(f"wrote {', '.join(paths)}")
     if then and is_terminal():
         log.info(f"next: {then}")
 
@@ -148,9 +148,9 @@ def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int,
 def read_in_parts(source: "Source", shared: SharedOptions) -> "PartedCorpus":
     """Return the shards in parts; refuse text."""
     if not source.is_shards:
-        asked = " and ".join(option_name(name) for name in set_options(shared))
+        flags = " and ".join(option_name(name) for name in set_options(shared))
         raise ValueError(
-            f"{asked} need shards, which others can read in parts: esnlm prepare TEXT --out SHARDS"
+            f"{flags} need shards, which others can read in parts: esnlm prepare TEXT --out SHARDS"
         )
     return source.parts
 
@@ -165,8 +165,8 @@ def sharing(cluster: str | None) -> "Iterator[Reduce]":
         return
     from esnlm.runs.workers import workers
 
-    with workers(cluster) as found:
-        yield found
+    with workers(cluster) as executor:
+        yield executor
 
 
 @contextmanager

@@ -117,17 +117,17 @@ class CorpusOptions(LayoutOptions):
             raise ValueError(
                 f"--lower and --vocab-size need a tokenizer that is trained on the text, not {name}"
             )
-        found = named_tokenizer(name)
-        if not isinstance(found, str):
-            return found
-        kind, colon, _ = found.partition(":")
+        choice = named_tokenizer(name)
+        if not isinstance(choice, str):
+            return choice
+        kind, colon, _ = choice.partition(":")
         if self.vocab_size is not None:
             if colon:
-                raise ValueError(f"--tokenizer {found} has a size: leave out --vocab-size")
-            found += f":{self.vocab_size}"
+                raise ValueError(f"--tokenizer {choice} has a size: leave out --vocab-size")
+            choice += f":{self.vocab_size}"
         lines = source.documents("file" if kind == "char" else "line", self.layout())
         boundaries = kind != "char" or self.reset != "never"
-        tokenizer = trained(found, lines, lower=self.lower, boundaries=boundaries)
+        tokenizer = trained(choice, lines, lower=self.lower, boundaries=boundaries)
         if kind == "auto" and tokenizer.parts_punctuation:
             log.info(
                 "words and punctuation are tokens apart (--tokenizer word: what stands between"

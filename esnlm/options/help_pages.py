@@ -59,7 +59,7 @@ def short_help(command: str) -> Any:
         def __call__(self, console: Any, options: Any, panel: Any) -> None:
             """Print a panel, without its text, where an option of it is shown."""
             if entries := [entry for entry in panel.entries if names & {*entry.positive_names}]:
-                shown = HelpPanel(panel.format, panel.title, "", entries)
-                super().__call__(console, options, shown)
+                brief = HelpPanel(panel.format, panel.title, "", entries)
+                super().__call__(console, options, brief)
 
     return ShortHelp()

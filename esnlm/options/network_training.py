@@ -54,12 +54,12 @@ def train_network(
         reset = "never" if plan.batching != "sentences" else corpus.reset
         model = TorchLanguageModel(network, tokenizer, reset)
         stream = _stream(corpus.read(source, tokenizer), model)
-        held = None if held_out is None else _stream(corpus.read(held_out, tokenizer), model)
+        validation = None if held_out is None else _stream(corpus.read(held_out, tokenizer), model)
         if (every := options.passes.score_every) is not None:
             batches = batches_of(stream, plan, processes.size)
             steps = every * batches.n_batches / (batches.n_predicted * plan.accumulate)
             plan = replace(plan, score_every=max(1, round(steps)) if every > 0 else every)
-        trainer = NetworkTrainer(network, stream, held, plan, processes)
+        trainer = NetworkTrainer(network, stream, validation, plan, processes)
 
         def save() -> str:
             model.run_ = trainer.digest()
@@ -96,7 +96,9 @@ def _settings_of(options: TrainOptions) -> dict[str, Any]:
         if "n_units" in reservoir:
             settings["n_units"] = reservoir.pop("n_units")
         for each in reservoir:
-            raise ValueError(f"{option_name(each)} is no option of {name}")
+            raise ValueError(
+                f"{option_name(each)} is only valid with a reservoir, got --model {name}"
+            )
     settings = nested(options.readout.option, "--option", settings)
     check_settings(name, settings)
     return settings
@@ -107,13 +109,13 @@ def _plan(options: TrainOptions, settings: dict[str, Any], *, one_text: bool) ->
     from esnlm.torch.training.plan import Plan, plan_settings
 
     apart = ("model", "device", "plan", *_SETTINGS)
-    chosen = {name: v for name, v in set_options(options.network).items() if name not in apart}
+    values = {name: v for name, v in set_options(options.network).items() if name not in apart}
     if options.readout.passes is not None:
-        chosen["n_passes"] = options.readout.passes
+        values["n_passes"] = options.readout.passes
     if options.passes.held_out_tokens is not None:
-        chosen["held_out_tokens"] = options.passes.held_out_tokens
-    chosen |= dict(options.network.plan)
-    plan = plan_settings(options.network.model, settings, chosen, one_text=one_text)
+        values["held_out_tokens"] = options.passes.held_out_tokens
+    values |= dict(options.network.plan)
+    plan = plan_settings(options.network.model, settings, values, one_text=one_text)
     return Plan(**{"random_state": options.seed} | plan)
 
 

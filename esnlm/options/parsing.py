@@ -109,29 +109,29 @@ class Flags:
         message = re.sub(_MUST, self._typed, message)
         return re.sub(_SETTING, self._advised, message)
 
-    def _typed(self, found: re.Match[str]) -> str:
+    def _typed(self, match: re.Match[str]) -> str:
         """Return the option of a parameter, as it was typed, and what it must be."""
-        name, kind = found[1], "be " if found[2] else ""
+        name, kind = match[1], "be " if match[2] else ""
         pairs = ("--option", "--plan")
         for before, word in zip(["", *self.words], self.words, strict=False):
             option, _, pair = word.partition("=") if before not in pairs else (before, "", word)
             if option in pairs and pair.partition("=")[0].rpartition(".")[2] == name:
-                return f"{option} {found[0]}"
+                return f"{option} {match[0]}"
         flags = self._names(name)
         typed = next((f for f in flags if any(w.split("=")[0] == f for w in self.words)), None)
         if typed is None:
-            return found[0]
-        return f"{typed} must {kind}" if " must " in found[0] else found[0].replace(name, typed, 1)
+            return match[0]
+        return f"{typed} must {kind}" if " must " in match[0] else match[0].replace(name, typed, 1)
 
-    def _advised(self, found: re.Match[str]) -> str:
-        name = next(iter(self._names(found[1])), None)
+    def _advised(self, match: re.Match[str]) -> str:
+        name = next(iter(self._names(match[1])), None)
         if name is None:
-            return found[0]
-        return name if found[2] == "True" else f"{name} {found[2].strip(chr(39))}"
+            return match[0]
+        return name if match[2] == "True" else f"{name} {match[2].strip(chr(39))}"
 
     def _names(self, parameter: str) -> list[str]:
         """Return the options that may set a parameter, the likeliest first."""
         stem = parameter.removeprefix("n_")
-        wanted = parameter, stem, f"{stem}s", _OTHER_NAMES.get(parameter)
+        candidates = parameter, stem, f"{stem}s", _OTHER_NAMES.get(parameter)
         options = {each.field_info.name: each.name for each in self._arguments if each.name != "*"}
-        return [options[name] for name in wanted if name in options]
+        return [options[name] for name in candidates if name in options]

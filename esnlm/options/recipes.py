@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from cyclopts import App
 from esnlm.models.recipes import read_recipe
 from esnlm.options.parsing import app
 from esnlm.options.train import TrainOptions
+from esnlm.utils.validation import did_you_mean
 
 T = TypeVar("T")
 
@@ -29,17 +29,17 @@ def with_recipe(options: TrainOptions, *, of_text: bool = True) -> TrainOptions:
     """
     if options.recipe is None:
         return options
-    recipe = read_recipe(options.recipe, _given(options))
+    recipe = read_recipe(options.recipe, _set_values(options))
     names = setting_names()
     for name in recipe:
         if name not in names:
-            near = get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f": did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, names, cutoff=0.5)
             raise ValueError(
-                f"{options.recipe}: {name} is no option of esnlm train that can be set here{hint}"
+                f"{options.recipe}: settings must be options of esnlm train that make a model, got"
+                f" {name}{hint}"
             )
-    chosen = filled(options, train_options(recipe))
-    return chosen if of_text else replace(chosen, corpus=options.corpus)
+    complete = filled(options, train_options(recipe))
+    return complete if of_text else replace(complete, corpus=options.corpus)
 
 
 def setting_names() -> frozenset[str]:
@@ -54,7 +54,7 @@ def train_options(settings: Mapping[str, Any]) -> TrainOptions:
 
     Its errors for those that are wrong.
     """
-    return _parsed(tuple(words(settings)))
+    return _parse(tuple(words(settings)))
 
 
 def words(settings: Mapping[str, Any]) -> list[str]:
@@ -63,15 +63,15 @@ def words(settings: Mapping[str, Any]) -> list[str]:
     >>> words({"units": 9, "lower": True, "option": {"rank": 2}})
     ['--units=9', '--lower', '--option=rank=2']
     """
-    found = []
+    arguments = []
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found += [f"--{name}={key}={_json(inner)}" for key, inner in value.items()]
+            arguments += [f"--{name}={key}={_json(inner)}" for key, inner in value.items()]
         elif isinstance(value, bool):
-            found += [f"--{name}"] * value
+            arguments += [f"--{name}"] * value
         else:
-            found.append(f"--{name}={value}")
-    return found
+            arguments.append(f"--{name}={value}")
+    return arguments
 
 
 def filled(options: T, others: T) -> T:
@@ -89,9 +89,9 @@ def filled(options: T, others: T) -> T:
 
 
 @lru_cache(maxsize=256)
-def _parsed(given: tuple[str, ...]) -> TrainOptions:
-    parsed: TrainOptions = _app()(["--out=.", *given])
-    return parsed
+def _parse(arguments: tuple[str, ...]) -> TrainOptions:
+    options: TrainOptions = _app()(["--out=.", *arguments])
+    return options
 
 
 @cache
@@ -106,16 +106,16 @@ def _app() -> App:
     return parser
 
 
-def _given(options: Any) -> dict[str, Any]:
+def _set_values(options: Any) -> dict[str, Any]:
     """Values of options and groups of them by the name on the command line."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(options):
         value = getattr(options, field.name)
         if is_dataclass(value):
-            found |= _given(value)
+            values |= _set_values(value)
         elif value not in (None, ()):
-            found[field.name.replace("_", "-")] = value
-    return found
+            values[field.name.replace("_", "-")] = value
+    return values
 
 
 def _json(value: Any) -> str:

@@ -171,8 +171,8 @@ class TrainOptions:
         from esnlm.training.trainer import TrainingPlan
 
         names = "chunk_tokens", "score_every", "held_out_tokens"
-        chosen = {name: value for name, value in set_options(self.passes).items() if name in names}
-        return TrainingPlan(random_state=self.seed, **chosen)
+        settings = {k: value for k, value in set_options(self.passes).items() if k in names}
+        return TrainingPlan(random_state=self.seed, **settings)
 
     def in_passes(self, source: "Source") -> bool:
         """Return whether the text is read in passes, rather than fitted at once."""

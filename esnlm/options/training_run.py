@@ -99,8 +99,8 @@ class TrainingRun:
                 self.checkpoints.remove()
         if self.is_main:
             score = trainer.last_score
-            ended = "" if score is None else f", held-out loss {score:.4f} nats a token"
-            print(f"{self.out}: {summary}{ended}")
+            loss = "" if score is None else f", held-out loss {score:.4f} nats a token"
+            print(f"{self.out}: {summary}{loss}")
         return 0
 
     def _is_done(self, trainer: Any) -> bool:
@@ -120,12 +120,12 @@ class TrainingRun:
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
     """Whether the user asked to stop, by Ctrl-C or SIGTERM; asked again, the run ends at once."""
-    asked: list[int] = []
+    signals: list[int] = []
 
     def ask(number: int, _: Any) -> None:
-        if asked:
+        if signals:
             raise KeyboardInterrupt
-        asked.append(number)
+        signals.append(number)
         log.info("stopping after this step, with a checkpoint; once more to stop at once")
 
     if threading.current_thread() is not threading.main_thread():
@@ -133,7 +133,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
         return
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(signals)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

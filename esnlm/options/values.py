@@ -24,9 +24,9 @@ def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
 
 
 def number(
-    metavar: str, wanted: str, allows: Callable[[Any], bool], kind: type = float
+    metavar: str, condition: str, allows: Callable[[Any], bool], kind: type = float
 ) -> Parameter:
-    """Return a number of a kind that a condition allows; ``wanted`` says it in words."""
+    """Return a number of a kind that a condition allows; ``condition`` says it in words."""
 
     def parse(text: str) -> Any:
         try:
@@ -35,7 +35,7 @@ def number(
             name = "an integer" if kind is int else "a number"
             raise ValueError(f"expected {name}, got {text!r}") from None
         if not allows(value):
-            raise ValueError(f"must {wanted}, got {value}")
+            raise ValueError(f"must {condition}, got {value}")
         return value
 
     return read(parse, metavar)
@@ -84,16 +84,16 @@ def nested(
     >>> nested([("rank", 64), ("reservoir.n_units", 9)], "--models esn")
     {'rank': 64, 'reservoir': {'n_units': 9}}
     """
-    found = dict(within or {})
+    tree = dict(within or {})
     for name, value in pairs:
         *path, last = name.split(".")
-        inner = found
+        inner = tree
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise ValueError(f"{option} has both {part} and {name}, one inside the other")
         inner[last] = value
-    return found
+    return tree
 
 
 def separate(text: str) -> list[str]:
@@ -102,14 +102,14 @@ def separate(text: str) -> list[str]:
     >>> separate('rank=64,reservoir.leak_rate=["uniform",0,1],dropout=0')
     ['rank=64', 'reservoir.leak_rate=["uniform",0,1]', 'dropout=0']
     """
-    found, depth = [""], 0
+    pieces, depth = [""], 0
     for character in text:
         depth += (character in "[{") - (character in "]}")
         if character == "," and not depth:
-            found.append("")
+            pieces.append("")
         else:
-            found[-1] += character
-    return found
+            pieces[-1] += character
+    return pieces
 
 
 def _cluster(text: str) -> str:

@@ -121,11 +121,11 @@ def data(
 ) -> Section:
     """Return a card of each corpus: its content, its origin, the hashes of its files."""
     section = Section("data", "Data")
-    named = [(path, " (--train)") for path in train]
-    named += [(path, " (--held-out)") for path in held_out]
-    known = {path for path, _ in named}
-    named += [(str(path), "") for path in contents.shards if str(path) not in known]
-    for path, option in named:
+    sources = [(path, " (--train)") for path in train]
+    sources += [(path, " (--held-out)") for path in held_out]
+    paths = {path for path, _ in sources}
+    sources += [(str(path), "") for path in contents.shards if str(path) not in paths]
+    for path, option in sources:
         _add_corpus(section, path, Path(path).name + option)
     if blimp is not None:
         facts = [("minimal pairs", blimp.name), ("SHA-256 of the pairs", digest(blimp) or "")]

@@ -53,15 +53,18 @@ def training(contents: Contents, scored: Sequence[ModelScores]) -> Section:
     for column, label in (("tokens", "tokens learned"), ("seconds", "seconds of training")):
         figure = plots.curve(logs, lines, column, label)
         section.blocks.append(plots.plot(figure, f"Held-out loss by {label}"))
-    known = ", ".join(f"{name} {value:.4f}" for name, value in levels.items())
+    line = ", ".join(f"{name} {value:.4f}" for name, value in levels.items())
     section.blocks.append(
-        Text(f"Baselines on the part of the held-out text that such logs score: {known}.")
+        Text(f"Baselines on the part of the held-out text that such logs score: {line}.")
         if levels
         else Text("The n-gram's line needs --held-out and --train, or the record of the run.")
     )
     for file in files:
-        how: Any = {"kinds": {"share": "%"}, "share": True, "unfolds": len(file.table) > 12}
-        section.blocks.append(table(file.name, file.records(), [*map(str, file.table)], **how))
+        columns, unfolds = [*map(str, file.table)], len(file.table) > 12
+        rows = table(
+            file.name, file.records(), columns, kinds={"share": "%"}, share=True, unfolds=unfolds
+        )
+        section.blocks.append(rows)
     return section
 
 
@@ -116,11 +119,9 @@ def calibrations(scored: Sequence[ModelScores]) -> Section:
     section.add(caption, rows, kinds=dict.fromkeys(shares, "%"))
     best = {name: each.most_probable for name, each in by_model.items()}
     every = {name: each.all_words for name, each in by_model.items()}
-    parts = (
-        _reliability("the most probable token", best),
-        _reliability("every token of the vocabulary", every, logarithmic=True),
-    )
-    section.blocks += [block for several in zip(*parts, strict=True) for block in several]
+    of_best = _reliability("the most probable token", best)
+    of_every = _reliability("every token of the vocabulary", every, logarithmic=True)
+    section.blocks += [block for pair in zip(of_best, of_every, strict=True) for block in pair]
     return section
 
 
@@ -148,7 +149,7 @@ def contributions(contents: Contents, scored: Sequence[ModelScores]) -> Section:
         present = [name for name in CONTROLS if name in set(whole["control"])]
         controls = [f"{name}: {CONTROLS[name].says}" for name in present]
         section.blocks.append(Text("The controls:", controls))
-        lefts = {name: CONTROLS[name].left for name in present}
+        lefts = {name: CONTROLS[name].inputs for name in present}
         whole = whole.assign(**{"what is left": whole["control"].map(lefts)})
         names = ("control", "what is left", "topology", "n_units", "seed", "n", *_VALUE)
         for measure, label, kind in (("nats", "nats a token", ""), ("accuracy", "BLiMP", "%")):

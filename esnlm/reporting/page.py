@@ -42,7 +42,7 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\
 class Cell(NamedTuple):
     """A value as it is shown, and as the columns of a table are sorted by it."""
 
-    shown: str
+    text: str
     value: str
     is_number: bool
 
@@ -52,8 +52,8 @@ def cell(value: Any, kind: str = "") -> Cell:
 
     Numbers are shown with four digits, and keep all of theirs to be sorted by and found.
 
-    >>> cell("4.293117"), cell(0.6171, "%").shown, cell("007", "text").is_number
-    (Cell(shown='4.293', value='4.293117', is_number=True), '61.71 %', False)
+    >>> cell("4.293117"), cell(0.6171, "%").text, cell("007", "text").is_number
+    (Cell(text='4.293', value='4.293117', is_number=True), '61.71 %', False)
     """
     text = "" if value is None or value != value else str(value)
     number = None if kind == "text" else _number(text)

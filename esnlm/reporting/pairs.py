@@ -65,10 +65,10 @@ def gathered(contents: Contents) -> dict[str, list[dict[Any, Any]]]:
 
 def section(tables: Mapping[str, Sequence[Row]]) -> Section:
     """Phenomena and parts of the pairs as tables, the phenomena as a plot, paradigms below."""
-    made = Section("pairs", "Minimal pairs")
+    part = Section("pairs", "Minimal pairs")
     rows = [(_level(row), row) for several in tables.values() for row in several]
     if not rows:
-        return made
+        return part
     numbers = "accuracy", "lower", "upper", "ties", "n_pairs"
     figure = plots.phenomena(
         [
@@ -79,14 +79,14 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
         ]
     )
     caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
-    made.blocks.append(plots.plot(figure, caption))
+    part.blocks.append(plots.plot(figure, caption))
     for caption, level, without, unfolds in _TABLES:
         levels = (level, "overall") if level == "whole" else (level,)
         some = [row for name, row in rows if name in levels]
         if some or level != "subset":
             heads, kinds = _heads(some, without), dict.fromkeys(_SHARES, "%")
-            made.blocks.append(table(caption, some, heads, kinds=kinds, unfolds=unfolds))
-    made.blocks.append(
+            part.blocks.append(table(caption, some, heads, kinds=kinds, unfolds=unfolds))
+    part.blocks.append(
         Text(
             "A tie, two sentences of equal probability, counts half, as wrong or as right."
             " not_permuted leaves out the paradigms whose two sentences have the same words in"
@@ -94,7 +94,7 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
             " over paradigms unless they say otherwise; chance is 50 %."
         )
     )
-    return made
+    return part
 
 
 def _level(row: Row) -> str:
@@ -104,10 +104,10 @@ def _level(row: Row) -> str:
 
 
 def _heads(rows: Sequence[Row], without: Sequence[str]) -> dict[str, str]:
-    known = {name for row in rows for name in row}
+    columns = {name for row in rows for name in row}
     if all(_number(row.get("ties")) == 0 for row in rows):  # then the three agree
-        known -= {f"{kind}_{end}" for kind in ("strict", "correct") for end in ("lower", "upper")}
-    return {name: _HEADS[name] for name in _HEADS if name in known and name not in without}
+        columns -= {f"{kind}_{end}" for kind in ("strict", "correct") for end in ("lower", "upper")}
+    return {name: _HEADS[name] for name in _HEADS if name in columns and name not in without}
 
 
 def _number(value: Any) -> float | None:

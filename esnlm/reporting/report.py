@@ -47,8 +47,8 @@ def render_report(
         )
     tables = pairs.gathered(contents)
     if blimp is not None:
-        known = {name: each for name, each in models.items() if each.tokenizer_ is not None}
-        for name, rows in pairs.judged(known, blimp).items():
+        word_models = {name: each for name, each in models.items() if each.tokenizer_ is not None}
+        for name, rows in pairs.judged(word_models, blimp).items():
             tables[name if name not in tables else f"{name} (this report)"] = rows
     with plots.drawing():
         sections = [

@@ -135,8 +135,9 @@ def _scored(
         for name in names:
             mixed, weights[name] = _mixed(scores[name], scores[NGRAMS], sentence)
             scores[f"{name} + n-gram"] = mixed
-    options: Any = {"n_resamples": n_resamples, "random_state": 0}
-    judged = judged_tokens(list(scores.values()), sentence, groupings, **options)
+    judged = judged_tokens(
+        list(scores.values()), sentence, groupings, n_resamples=n_resamples, random_state=0
+    )
     calibrations = {name: calibration(model, stream) for name, model in models.items()}
     return ModelScores(
         list(scores), names, rows, judged, first.reset_, logged, weights, calibrations

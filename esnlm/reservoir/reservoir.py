@@ -139,9 +139,9 @@ class Reservoir(
         dtype = np.dtype(self.dtype)
         dense = self.n_units if self.topology == "orthogonal" else min(self.degree, self.n_units)
         driven = self.n_units if self.input_degree is None else self.input_degree
-        needed = 12 * self.n_units * dense + 8 * driven * n_inputs
+        n_bytes = 12 * self.n_units * dense + 8 * driven * n_inputs
         what = f"the weights of {self.n_units} units and {n_inputs} inputs"
-        check_memory(what, needed, "lower one of them")
+        check_memory(what, n_bytes, "lower one of them")
         seeds = np.random.SeedSequence(self.random_state).spawn(4)
         recurrent, inputs, leak, bias = map(np.random.default_rng, seeds)
         self.leak_rate_ = _weights.leak_rates(self.leak_rate, self.n_units, dtype, leak)

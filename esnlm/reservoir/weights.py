@@ -140,9 +140,9 @@ def input_weights(
         dense = rng.standard_normal((n_inputs, n_units), dtype=np.float64)
         dense *= scaling
         return dense.astype(dtype).T
-    drawn = {"degree": min(input_degree, n_units), "direction": "out", "scale": scaling}
-    made = reservoirpy.mat_gen.normal(n_units, n_inputs, seed=rng, **drawn)
-    return scipy.sparse.csc_matrix(made, dtype=dtype)
+    options = {"degree": min(input_degree, n_units), "direction": "out", "scale": scaling}
+    matrix = reservoirpy.mat_gen.normal(n_units, n_inputs, seed=rng, **options)
+    return scipy.sparse.csc_matrix(matrix, dtype=dtype)
 
 
 def check_shapes(n_units: int, W: Any, W_in: Any, bias: Array, leak_rate: Array) -> None:

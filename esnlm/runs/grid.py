@@ -34,7 +34,7 @@ def run_grid(
     cost: Callable[[Row], Any] | None = None,
     jobs: int | None = None,
     cluster: str | None = None,
-    given: Callable[[Row], Mapping[str, Any]] | None = None,
+    extras: Callable[[Row], Mapping[str, Any]] | None = None,
 ) -> list[Row]:
     """Run every setting that the CSV does not hold yet; a row is on disk as soon as a run ends.
 
@@ -54,7 +54,7 @@ def run_grid(
     jobs : processes; default: the cores this process may use. 1 runs in this process.
     cluster : runs are tasks of a Dask cluster, whatever ``jobs`` is: ``local:N``, the address of a
         scheduler or its file. A run whose worker dies is done again on another
-    given : setting -> what ``run`` is given beside it, and no column; called here
+    extras : setting -> more values for ``run``, which are no columns; called here
 
     Returns the rows in the order of ``settings``: numbers are int or float, None is an empty field.
     A CSV of other columns or fixed values, and one that another process is writing, are refused
@@ -70,12 +70,14 @@ def run_grid(
     shared = dict(fixed or {})
     table = Table(Path(csv_path), columns)
     with table.opened():
-        done = table.keys(shared, key)
-        waiting = [setting for name, setting in by_key.items() if name not in done]
+        names = table.keys(shared, key)
+        waiting = [setting for name, setting in by_key.items() if name not in names]
         if cost is not None:
             waiting.sort(key=cost, reverse=True)
         options: dict[str, Any] = {"desc": table.path.stem, "unit": "run", "total": len(by_key)}
-        tasks = ((setting, {**setting, **(given(setting) if given else {})}) for setting in waiting)
+        tasks = (
+            (setting, {**setting, **(extras(setting) if extras else {})}) for setting in waiting
+        )
         jobs = min(jobs or available_cores(), len(waiting))
         with progress_bar(True, **options, initial=len(by_key) - len(waiting)) as bar:
             for setting, result in _results(tasks, run, jobs, cluster):
@@ -108,22 +110,24 @@ def run_grid_apart(
     *,
     key: Sequence[str],
     columns: Sequence[str],
-    given: Callable[[Row], Mapping[str, Any]],
-    made: Mapping[str, Any] | None = None,
+    extras: Callable[[Row], Mapping[str, Any]],
+    provenance: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
     cluster: str | None = None,
 ) -> list[Row]:
-    """`run_grid` by ``measure(setting | given(setting), lifeline)`` of a module.
+    """`run_grid` by ``measure(setting | extras(setting), lifeline)`` of a module.
 
-    Each run has a fresh process and all threads; see `run_apart`. Columns are also ``made`` and
-    the ``commit`` of the code.
+    Each run has a fresh process and all threads; see `run_apart`. Columns are also ``provenance``
+    and the ``commit`` of the code.
     """
     # Inside `run_grid` it is that of one thread; a worker of a cluster has its own.
     environment = dict(os.environ) if cluster is None else None
-    row = dict(made or {}) | {"commit": code_version()}
+    row = dict(provenance or {}) | {"commit": code_version()}
     run = partial(_run_apart, module, row, environment, str(Path.cwd()))
-    options: Any = {"key": key, "columns": columns, "fixed": fixed, "given": given}
-    return run_grid(settings, run, csv_path, jobs=1, cluster=cluster, **options)
+    return run_grid(
+        settings, run, csv_path, key=key, columns=columns, fixed=fixed, jobs=1, cluster=cluster,
+        extras=extras,
+    )  # fmt: skip
 
 
 def _run_apart(

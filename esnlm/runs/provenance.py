@@ -24,7 +24,7 @@ def _git(folder: str, *arguments: str) -> str:
     """Return the output of git, empty where it fails or is not installed."""
     try:
         command = ["git", "-C", folder, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return ""
-    return done.stdout.strip()
+    return process.stdout.strip()

@@ -50,9 +50,9 @@ class RunRecord:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time the block: seconds, processor seconds, and the peak of memory until its end."""
-        began, used = time.perf_counter(), time.process_time()
+        began, cpu_began = time.perf_counter(), time.process_time()
         yield
-        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - used
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
         times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3)}
         phases = self.content["phases"]
         phases.append({"phase": name, **times, "peak_rss_mib": peak_rss_mib()})

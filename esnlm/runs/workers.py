@@ -37,11 +37,11 @@ class Workers:
         self.client = client
 
     def map(
-        self, name: str, function: Callable[[Any, Any], T], given: Any, items: Sequence[Any]
+        self, name: str, function: Callable[[Any, Any], T], context: Any, items: Sequence[Any]
     ) -> Iterator[T]:
-        """``function(given, item)`` of each item, in their order; later ones wait on workers."""
-        named = {f"part {n}": item for n, item in enumerate(items, start=1)}
-        shared, tasks = self._submitted(name, function, given, named, len(items))
+        """``function(context, item)`` of each item, in their order; later ones wait on workers."""
+        by_part = {f"part {n}": item for n, item in enumerate(items, start=1)}
+        shared, tasks = self._submitted(name, function, context, by_part, len(items))
         try:
             while tasks:
                 result = result_of(tasks[0].result)
@@ -55,17 +55,17 @@ class Workers:
         self,
         name: str,
         function: Callable[[Any, Any], Any],
-        given: Any,
+        context: Any,
         items: Mapping[str, Any],
         n_parts: int,
     ) -> tuple[Any, list[Any]]:
-        """Return what every task is given, and the tasks of the items, named by their parts."""
+        """Return the context of every task, and the tasks of the items, named by their parts."""
         import cloudpickle
 
         of = f"{n_parts}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
-        shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
+        shared = submit(_Shared, cloudpickle.dumps((function, context)), key=f"given-{name} {of}")
         threads, tasks = self._threads(), list[Any]()
         for number, (parts, item) in enumerate(items.items()):
             # In their order: otherwise sums of parts whose neighbours come late would wait.
@@ -81,10 +81,10 @@ class Workers:
     def _threads(self) -> list[str]:
         """Return the address of its worker for each thread of the cluster."""
         try:
-            known = self.client.nthreads()
+            threads = self.client.nthreads()
         except OSError as error:
             raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
-        return [place for place, n in known.items() for _ in range(n)]
+        return [place for place, n in threads.items() for _ in range(n)]
 
     @cached_property
     def _is_near(self) -> bool:
@@ -107,17 +107,17 @@ class Workers:
         self,
         name: str,
         function: Callable[[Any, Any], T],
-        given: Any,
+        context: Any,
         items: Sequence[Any],
-        done: Callable[[Any], None] = lambda item: None,
+        progress: Callable[[Any], None] = lambda item: None,
     ) -> T:
-        """``function(given, item)`` of each item, added in pairs as `in_pairs` says."""
+        """``function(context, item)`` of each item, added in pairs as `in_pairs` says."""
         from distributed import as_completed
 
         most = _TASKS * len(self._threads()) or len(items)
         groups = {_parts(run): [items[i] for i in run] for run in runs(len(items), most)}
         of_group = partial(reduce_here, name, function)
-        shared, tasks = self._submitted(name, of_group, given, groups, len(items))
+        shared, tasks = self._submitted(name, of_group, context, groups, len(items))
         run, n_adds = uuid4().hex, count(1)
 
         def add(a: Any, b: Any) -> Any:
@@ -133,7 +133,7 @@ class Workers:
                 if future.status != "finished":
                     result_of(future.result)
                 for item in waiting.pop(future):
-                    done(item)
+                    progress(item)
             sums: T = result_of(partial(self.client.gather, total, direct=self._is_near))
             return sums
         finally:
@@ -168,9 +168,9 @@ def _worked(version: str, name: str, shared: _Shared, item: Any) -> Any:
         raise ValueError(f"a worker has esnlm {__version__}, expected {version} ({name})")
 
     _limit_blas()
-    function, given = shared.unpacked
+    function, context = shared.unpacked
     try:
-        return function(given, item)
+        return function(context, item)
     except (ValueError, OSError) as error:
         from distributed import get_worker
 

@@ -31,27 +31,27 @@ def importances(
     ``readout.softmax.alpha`` does, is judged ``among`` the trials of that value, beside all others.
     ``trials``: how many of these there are.
     """
-    done = _complete(trials)
-    rows = _rows(done, free, "", seed)
+    complete = _complete(trials)
+    rows = _rows(complete, free, "", seed)
     for condition in dict.fromkeys(each.condition for each in free.values() if each.condition):
         table, value = condition
-        some = [trial for trial in done if trial.params.get(table) == value]
+        some = [trial for trial in complete if trial.params.get(table) == value]
         among = _rows(some, free, f"{table} = {value}", seed)
         rows += [row for row in among if free[row["parameter"]].condition == condition]
     return rows
 
 
 def _rows(
-    done: Sequence[FrozenTrial], free: Mapping[str, Entry], among: str, seed: int
+    trials: Sequence[FrozenTrial], free: Mapping[str, Entry], among: str, seed: int
 ) -> list[dict[str, Any]]:
     """Return a row for each parameter that all trials have; none of too few or constant trials."""
-    names = [name for name in free if all(name in trial.params for trial in done)]
-    varied = [name for name in names if len({trial.params[name] for trial in done}) > 1]
-    if len(done) < _FEWEST or not varied or len({trial.value for trial in done}) < 2:
+    names = [name for name in free if all(name in trial.params for trial in trials)]
+    varied = [name for name in names if len({trial.params[name] for trial in trials}) > 1]
+    if len(trials) < _FEWEST or not varied or len({trial.value for trial in trials}) < 2:
         return []
-    edge = _edge(done)
+    edge = _edge(trials)
     study = optuna.create_study()
-    study.add_trials(done)
+    study.add_trials(trials)
     shares = get_param_importances(
         study,
         evaluator=FanovaImportanceEvaluator(seed=seed),
@@ -63,7 +63,7 @@ def _rows(
             "parameter": name,
             "importance": round(float(share), 4),
             "among": among,
-            "trials": len(done),
+            "trials": len(trials),
         }
         for name, share in shares.items()
     ]
@@ -73,9 +73,9 @@ def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
     return [trial for trial in trials if trial.state == TrialState.COMPLETE]
 
 
-def _edge(done: Sequence[FrozenTrial]) -> float:
+def _edge(trials: Sequence[FrozenTrial]) -> float:
     """Above it a loss is only bad: the median, and twice as far from the least again."""
-    losses = np.array([trial.value for trial in done], dtype=float)
+    losses = np.array([trial.value for trial in trials], dtype=float)
     middle = float(np.median(losses))
     return min(float(losses.max()), middle + 2 * (middle - float(losses.min())) + 1e-9)
 
@@ -90,20 +90,20 @@ def plot_importances(
 
     Losses above `_edge` are drawn there, as triangles.
     """
-    done = _complete(trials)
-    shown = [row["parameter"] for row in rows[:_PANELS]]
-    figure, (bars, *axes) = panels(1 + len(shown))
+    complete = _complete(trials)
+    parameters = [row["parameter"] for row in rows[:_PANELS]]
+    figure, (bars, *axes) = panels(1 + len(parameters))
     names = [row["parameter"] for row in rows][::-1]
     bars.barh(names, [row["importance"] for row in rows][::-1], color=BLUE, height=0.6)
     bars.grid(visible=False)
-    bars.set_title(f"importance, {len(done)} complete trials", loc="left")
-    losses = np.array([trial.value for trial in done], dtype=float)
-    high = _edge(done)
+    bars.set_title(f"importance, {len(complete)} complete trials", loc="left")
+    losses = np.array([trial.value for trial in complete], dtype=float)
+    high = _edge(complete)
     if losses.max() > high and axes:
         axes[0].set_title("triangles: larger losses", loc="left")
-    best = done[int(np.argmin(losses))]
-    for axis, name in zip(axes, shown, strict=True):
-        having = [trial for trial in done if name in trial.params]
+    best = complete[int(np.argmin(losses))]
+    for axis, name in zip(axes, parameters, strict=True):
+        having = [trial for trial in complete if name in trial.params]
         range_, place = free[name].value, {}
         if isinstance(range_, CategoricalDistribution):
             place = {value: number for number, value in enumerate(range_.choices)}

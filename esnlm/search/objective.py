@@ -48,33 +48,33 @@ def split(stream: TokenStream, share: float, seed: int) -> tuple[TokenStream, To
     It is whole documents, drawn at random among those that fit in it; of fewer than 20 documents
     the last sequences, and without sequences the last tokens.
     """
-    wanted, bounds = share * len(stream.tokens), stream.bounds
+    n_tokens, bounds = share * len(stream.tokens), stream.bounds
     if len(bounds) - 1 < _FEW_DOCUMENTS:
         starts = np.arange(len(stream.tokens)) if stream.starts is None else stream.starts
         bounds = np.append(starts, len(stream.tokens))
-        held = bounds[:-1] >= min(len(stream.tokens) - wanted, bounds[-2])
+        mask = bounds[:-1] >= min(len(stream.tokens) - n_tokens, bounds[-2])
     else:
         lengths = np.diff(bounds)
-        held = np.zeros(len(lengths), dtype=bool)
+        mask = np.zeros(len(lengths), dtype=bool)
         for document in np.random.default_rng([seed, 0]).permutation(len(lengths)):
-            if lengths[document] <= wanted:
-                held[document] = True
-                wanted -= lengths[document]
-        held[np.argmin(lengths)] |= not held.any()
-    parts = [] if held.all() else [_parts(stream, bounds, chosen) for chosen in (~held, held)]
+            if lengths[document] <= n_tokens:
+                mask[document] = True
+                n_tokens -= lengths[document]
+        mask[np.argmin(lengths)] |= not mask.any()
+    parts = [] if mask.all() else [_parts(stream, bounds, side) for side in (~mask, mask)]
     if not parts or not all(part.n_predicted for part in parts):
         raise CorpusError("the text is too short to hold a part of it out: name a held-out text")
     return parts[0], parts[1]
 
 
-def _parts(stream: TokenStream, bounds: Array, chosen: Array) -> TokenStream:
+def _parts(stream: TokenStream, bounds: Array, mask: Array) -> TokenStream:
     """Return the chosen pieces between bounds, as one document whose sequences are the stream's."""
-    piece = np.repeat(chosen, np.diff(bounds))
+    piece = np.repeat(mask, np.diff(bounds))
     if stream.starts is None:
         tokens = np.asarray(stream.tokens[: len(piece)])[piece]
         return TokenStream(tokens, None, np.array([0, len(tokens)]))
-    kept = piece[stream.starts]
-    return stream.gathered(stream.starts[kept], stream.lengths[kept])
+    inside = piece[stream.starts]
+    return stream.gathered(stream.starts[inside], stream.lengths[inside])
 
 
 def elman_corpora(reset: str, share: float, seed: int) -> Corpora:
@@ -96,20 +96,20 @@ def elman_corpora(reset: str, share: float, seed: int) -> Corpora:
         if reset == "never":
             return TokenStream(text, None, last)
         begins = np.concatenate([[0], np.flatnonzero(tokens == end)[:-1] + 1])
-        joined = np.insert(tokens, begins, end).astype(np.uint16)
+        sequence = np.insert(tokens, begins, end).astype(np.uint16)
         starts = begins + np.arange(len(begins))
-        return TokenStream(joined, starts, np.array([0, len(joined)]))
+        return TokenStream(sequence, starts, np.array([0, len(sequence)]))
 
     def floor(oracle: Array, tokens: Array) -> float:
         return -float(np.log(oracle[np.arange(len(tokens)), tokens]).mean())
 
-    held = corpora.train[cut:]
+    validation = corpora.train[cut:]
     first = corpora.grammar.next_word_distribution([])
     floors = (
-        floor(corpora.train_oracle[cut - 1 :], held),
+        floor(corpora.train_oracle[cut - 1 :], validation),
         floor(np.vstack([first, corpora.test_oracle]), corpora.test),
     )
-    train, judge, test = map(stream, (corpora.train[:cut], held, corpora.test))
+    train, judge, test = map(stream, (corpora.train[:cut], validation, corpora.test))
     return Corpora(train, judge, test, len(corpora.grammar.vocabulary), None, floors)
 
 
@@ -122,13 +122,13 @@ def loss_after_fit(
     `RUNGS`: of passes, and of a readout of additive statistics, those along the way; of all others
     those of fits to as much of the text, which come on top.
     """
-    held = corpora.held_out
+    validation = corpora.held_out
     if plan is None and report is not None and isinstance(model.readout, RidgeReadout):
         plan = TrainingPlan(chunk_tokens=max(1, len(corpora.train.tokens) // WHOLE))
     if plan is not None:
         model._read_corpus(corpora.train)
-        plan = replace(plan, held_out_tokens=len(held.tokens))
-        run = _ReportedTrainer(model, corpora.train, held_out=held, plan=plan)
+        plan = replace(plan, held_out_tokens=len(validation.tokens))
+        run = _ReportedTrainer(model, corpora.train, held_out=validation, plan=plan)
         run.report = report
         run.run()
         assert run.last_score is not None
@@ -136,8 +136,8 @@ def loss_after_fit(
     if report is not None:
         for rung in RUNGS:
             part = evenly_spaced(corpora.train, len(corpora.train.tokens) * rung // WHOLE)
-            report(rung, -copy(model).fit(part, held_out=held).score(held))
-    return -float(model.fit(corpora.train, held_out=held).score(held))
+            report(rung, -copy(model).fit(part, held_out=validation).score(validation))
+    return -float(model.fit(corpora.train, held_out=validation).score(validation))
 
 
 class _ReportedTrainer(Trainer):

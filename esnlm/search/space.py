@@ -153,9 +153,9 @@ class Space:
         """Yield settings in which every choice and both ends of every range occur."""
         free = self.free()
         tables = dict.fromkeys(each.condition[0] for each in self.entries if each.condition)
-        chosen: list[Any] = [(place, value) for place in tables for value in free[place].ends]
+        settings: list[Any] = [(place, value) for place in tables for value in free[place].ends]
         longest = max((len(each.ends) for each in free.values()), default=1)
-        for place, value in chosen or [(None, None)]:
+        for place, value in settings or [(None, None)]:
             for number in range(longest):
                 yield self.settings(partial(_example, place, value, number))
 
@@ -212,7 +212,9 @@ def _entries(table: Mapping[str, Any], options: Collection[str], above: Entry) -
         place, is_option, is_table = entry.place, entry.pair is None, isinstance(value, dict)
         if is_option and name not in options:
             hint = did_you_mean(name, options, cutoff=0.5)
-            raise ValueError(f"{place} is no option of esnlm train that can be set here{hint}")
+            raise ValueError(
+                f"settings must be options of esnlm train that make a model, got {place}{hint}"
+            )
         if is_option and name in PAIRS:
             if not is_table:
                 raise ValueError(f"{place} must be a table of parameters, got {value!r}")
@@ -236,8 +238,8 @@ def _with_value(entry: Entry, value: Any) -> Entry:
             raise ValueError(f"{place} must be finite, got {value}")
         return replace(entry, value=value)
     if not isinstance(value, dict):
-        wanted = "a value, {low = A, high = B} or {choices = [...]}"
-        raise ValueError(f"{place} must be {wanted}, got {value!r}")
+        forms = "a value, {low = A, high = B} or {choices = [...]}"
+        raise ValueError(f"{place} must be {forms}, got {value!r}")
     if set(value) in ({"choices"}, {"choices", "start"}):
         return _with_choices(entry, **value)
     for key in value:

@@ -96,14 +96,14 @@ def check_plan(plan: SearchPlan, space: Space) -> None:
 
 
 def run_serially(
-    name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
+    name: str, function: Callable[[Any, Any], Any], context: Any, items: Sequence[Any]
 ) -> Iterator[Any]:
     """`Executor` items in this process, one after the other.
 
     >>> list(run_serially("powers", pow, 2, [1, 2, 3]))
     [2, 4, 8]
     """
-    return (function(given, item) for item in items)
+    return (function(context, item) for item in items)
 
 
 class Search:
@@ -170,28 +170,28 @@ class Search:
         at_once = self.plan.at_once or 1
         end = time.monotonic() + 60 * (np.inf if minutes is None else minutes)
         most = min(n_trials, self.space.size() if self.plan.sampler == "grid" else np.inf)
-        while (done := len(self.trials)) < most and time.monotonic() < end:
-            ended = self.trials[: done - done % at_once]
-            asked = self._ask(ended, int(min(at_once, most - len(ended))))[done - len(ended) :]
-            trial = partial(run_trial, space=self.space, pruner=self.plan.pruner, ended=ended)
-            for frozen in over("trial", trial, evaluate, asked):
+        while (count := len(self.trials)) < most and time.monotonic() < end:
+            history = self.trials[: count - count % at_once]
+            proposals = self._ask(history, int(min(at_once, most - len(history))))
+            trial = partial(run_trial, space=self.space, pruner=self.plan.pruner, history=history)
+            for frozen in over("trial", trial, evaluate, proposals[count - len(history) :]):
                 self.study.add_trial(frozen)
                 yield self.trials[-1]
 
-    def _ask(self, ended: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
+    def _ask(self, history: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
         """Return the parameters of a round of trials, which begins when others have ended."""
         study = optuna.create_study()
-        study.add_trials(ended)
+        study.add_trials(history)
         starts = {n: e.start for n, e in self.space.free().items() if e.start is not None}
-        if not ended and starts:
+        if not history and starts:
             study.enqueue_trial(starts)
-        asked = []
-        for number in range(len(ended), len(ended) + count):
+        proposals = []
+        for number in range(len(history), len(history) + count):
             study.sampler = make_sampler(self.plan, number)
             trial = study.ask()
             self.space.suggested(trial)
-            asked.append(trial.params)
-        return asked
+            proposals.append(trial.params)
+        return proposals
 
     def columns(self) -> tuple[str, ...]:
         """Columns of `rows`."""
@@ -221,11 +221,11 @@ class Search:
 
 def run_trial(
     evaluate: Evaluate,
-    asked: Mapping[str, Any],
+    proposal: Mapping[str, Any],
     *,
     space: Space,
     pruner: str,
-    ended: Sequence[FrozenTrial],
+    history: Sequence[FrozenTrial],
 ) -> FrozenTrial:
     """Run one trial of these parameters, judged beside trials that have ended; how it ended.
 
@@ -233,8 +233,8 @@ def run_trial(
     """
     study = optuna.create_study(sampler=RandomSampler(), pruner=make_pruner(pruner))
     if pruner != "none":
-        study.add_trials(ended)
-    study.enqueue_trial(dict(asked))
+        study.add_trials(history)
+    study.enqueue_trial(dict(proposal))
     trial, loss = study.ask(), None
 
     def report(rung: int, loss: float) -> None:

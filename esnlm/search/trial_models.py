@@ -43,13 +43,13 @@ class TrialModels:
         self, settings: Settings, seed: int, report: Report | None = None
     ) -> tuple[Any, Corpora, float]:
         """Return the model of these settings, what it has read, and its held-out loss."""
-        chosen = replace(filled(self.base, train_options(settings)), seed=seed)
-        reset = self._reset_of(chosen)
+        options = replace(filled(self.base, train_options(settings)), seed=seed)
+        reset = self._reset_of(options)
         corpora = self.corpora(reset)
-        model = chosen.make_model(corpora.n_tokens, corpora.tokenizer, reset)
+        model = options.make_model(corpora.n_tokens, corpora.tokenizer, reset)
         model._read_corpus(corpora.train)
-        chosen.choose_penalty(model, corpora.train, corpora.held_out)
-        plan = chosen.plan() if chosen.in_passes(self.source) else None
+        options.choose_penalty(model, corpora.train, corpora.held_out)
+        plan = options.plan() if options.in_passes(self.source) else None
         return model, corpora, loss_after_fit(model, corpora, plan, report)
 
     def _reset_of(self, options: TrainOptions) -> str:
@@ -62,8 +62,8 @@ class TrialModels:
         """Return the texts as tokens, once for each place where the state returns to zero."""
         reset = reset or self._reset_of(self.base)
         if reset not in self._corpora:
-            read = self._draw if self.options.task == "elman" else self._read
-            self._corpora[reset] = read(reset)
+            make = self._draw if self.options.task == "elman" else self._read
+            self._corpora[reset] = make(reset)
         return self._corpora[reset]
 
     def _draw(self, reset: str) -> Corpora:
@@ -86,12 +86,12 @@ class TrialModels:
 
         train, share = stream(self.source), held_out_share(self.options.held_out)
         if share is None:
-            held = stream(open_source(self.options.held_out))
+            validation = stream(open_source(self.options.held_out))
         else:
-            train, held = split(train, share, self.options.seed)
+            train, validation = split(train, share, self.options.seed)
         n_judged = self.base.plan().held_out_tokens
         test = stream(open_source(self.options.test)) if self.options.test else None
-        return Corpora(train, evenly_spaced(held, n_judged), test, n_tokens, tokenizer)
+        return Corpora(train, evenly_spaced(validation, n_judged), test, n_tokens, tokenizer)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -111,13 +111,13 @@ class TrialModels:
         def placed(names: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(str(Path(name).absolute()) for name in names)
 
-        options, corpus, held = self.options, self.base.corpus, self.options.held_out
+        options, corpus, validation = self.options, self.base.corpus, self.options.held_out
         name = corpus.tokenizer
         if name is not None and not is_trained(name) and name != "gpt2":
             corpus = replace(corpus, tokenizer=placed((name,))[0])
-        if held_out_share(held) is None:
-            held = placed(held)
-        options = replace(options, corpus=corpus, test=placed(options.test), held_out=held)
+        if held_out_share(validation) is None:
+            validation = placed(validation)
+        options = replace(options, corpus=corpus, test=placed(options.test), held_out=validation)
         content = self.space, placed(self.text), options, self.facts
         return _trials_here, (pickle.dumps(content),)
 

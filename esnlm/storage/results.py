@@ -18,17 +18,17 @@ _log = logging.getLogger("esnlm")
 @contextmanager
 def results(
     files: Iterable[tuple[Path | None, Sequence[str] | None]],
-    read: Iterable[str | Path] = (),
+    inputs: Iterable[str | Path] = (),
     *,
     overwrite: bool,
 ) -> Iterator[None]:
     """Hold files of results while the block makes them.
 
     Each has its columns, or None where it is no CSV. Raises ValueError where one could not be
-    written, is named twice, is in ``read`` or in a folder of it, holds something else and is not to
-    be overwritten, or is being written by another process.
+    written, is named twice, is in ``inputs`` or in a folder of it, holds something else and is not
+    to be overwritten, or is being written by another process.
     """
-    reserved = {Path(name).resolve() for name in read}
+    reserved = {Path(name).resolve() for name in inputs}
     folders = [place for place in reserved if place.is_dir()]
     longer: list[Path] = []
     with ExitStack() as stack:

@@ -69,10 +69,10 @@ class GrowingFile(AbstractContextManager["GrowingFile"]):
     def append(self, values: Array) -> None:
         """Write (n,) values at the end; an `OSError` names the file."""
         data = np.ascontiguousarray(values, dtype=self.dtype).view(np.uint8).data
-        written = 0
+        n_bytes = 0
         with naming(self.path):
-            while written < len(data):
-                written += self._file.write(data[written:]) or 0
+            while n_bytes < len(data):
+                n_bytes += self._file.write(data[n_bytes:]) or 0
         self._digest.update(data)
         self._bytes += len(data)
 

@@ -133,7 +133,7 @@ def run_on_shards(
     texts = {"held_out": options.held_out, "blimp": options.blimp and str(options.blimp)}
     shared = texts | {"save_every": 60 * options.checkpoint_every}
 
-    def given(setting: Row) -> Row:
+    def extras(setting: Row) -> Row:
         folder = _run_folder(path, setting["version"])
         _forget_finished(path)
         return runs[setting["version"]] | shared | {"folder": str(folder)} | places(setting)
@@ -144,7 +144,7 @@ def run_on_shards(
         path,
         key=(*leading, *KEY),
         columns=(*leading, *COLUMNS),
-        given=given,
+        extras=extras,
         cluster=options.cluster,
     )
     _forget_finished(path)
@@ -169,7 +169,7 @@ def _run_folder(path: Path, version: str) -> Path:
 def planned(
     train: str, held_out: str, blimp: Path | None, grid: ShardsGrid
 ) -> tuple[list[Row], dict[str, Row]]:
-    """Return every setting of the grid, and what its run is given by the setting's version.
+    """Return every setting of the grid, and the values of its run by the setting's version.
 
     That are the training text, descriptions of the parts that `rebuild` makes again, and the plan
     of training. Settings that cannot be made are refused.
@@ -201,16 +201,16 @@ def planned(
         options = ReservoirOptions(
             n_units=size, leak_rate=leak_rate(leak), **set_options(grid.weights)
         )
-        chosen = {"topology": "offsets", "input_scaling": 1.0} | model_settings(
+        values = {"topology": "offsets", "input_scaling": 1.0} | model_settings(
             options, grid.readout, kind
         )
-        chosen = default_settings(chosen, len(tokenizer), characters=tokenizer.has_characters)
-        word_features: Any = chosen["features"]
+        values = default_settings(values, len(tokenizer), characters=tokenizer.has_characters)
+        word_features: Any = values["features"]
         inputs = grid.input_degree
         if inputs in (None, "degree", "all"):
             dense = inputs == "all" or (inputs is None and word_features[1])
             inputs = None if dense else count
-        reservoir = make_reservoir(chosen, seed)
+        reservoir = make_reservoir(values, seed)
         reservoir.set_params(degree=count, input_degree=inputs)
         clone(reservoir).set_params(n_units=_FEW).fit(n_inputs=1)
         name, number = word_features
@@ -218,7 +218,7 @@ def planned(
         plan = TrainingPlan(random_state=seed, score_every=0, **set_options(grid.training))
         parts = {
             "reservoir": describe(reservoir),
-            "readout": describe(make_readout(chosen, seed)),
+            "readout": describe(make_readout(values, seed)),
             "features": describe(make_features(word_features, seed)),
             "plan": asdict(plan),
         }
@@ -226,7 +226,7 @@ def planned(
         version = f"{__version__}-{digest[:12]}"
         runs[version] = parts | {"train": train}
         settings.append(
-            _columns(reservoir.get_params(), chosen)
+            _columns(reservoir.get_params(), values)
             | {"leak": leak, "features": f"{name}:{number}" if name else number}
             | {"seed": seed, "words": words, "version": version}
         )

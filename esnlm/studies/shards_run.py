@@ -46,8 +46,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     with locked(folder, wait=True):
         folder.mkdir(exist_ok=True)
         try:
-            with lifeline.defer_exit() as asked:
-                cost = _fitted(setting, folder, asked)
+            with lifeline.defer_exit() as stop:
+                cost = _fitted(setting, folder, stop)
         except ValueError:
             with suppress(OSError):  # it has a checkpoint
                 folder.rmdir()
@@ -121,11 +121,11 @@ def _nonzero(matrix: Any) -> int:
     return int(matrix.count_nonzero() if hasattr(matrix, "nnz") else np.count_nonzero(matrix))
 
 
-def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, Any]:
+def _fitted(setting: Mapping[str, Any], folder: Path, stop: Any) -> dict[str, Any]:
     """Train, or resume training, unless that is done; return the cost of training."""
-    done = folder / _FITTED
-    if done.is_file():
-        return dict(json.loads(done.read_text()))
+    marker = folder / _FITTED
+    if marker.is_file():
+        return dict(json.loads(marker.read_text()))
     train, held_out = Shards(setting["train"]), Shards(setting["held_out"])
     parts = {name: rebuild(setting[name]) for name in ("reservoir", "readout", "features")}
     plan = TrainingPlan(**setting["plan"])
@@ -135,7 +135,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     checkpoints = Checkpoints(folder / "checkpoints")
     try:
         trainer.run(
-            checkpoints, resume=True, save_every=setting["save_every"], stop=asked, verbose=True
+            checkpoints, resume=True, save_every=setting["save_every"], stop=stop, verbose=True
         )
     except StoppedError:
         write_whole(folder / _PEAK, str(_peak(folder)))
@@ -147,7 +147,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
         "tokens_per_second": round(trainer.tokens / trainer.seconds, 1),
         "peak_rss_mib": _peak(folder),
     }
-    write_whole(done, json.dumps(cost))
+    write_whole(marker, json.dumps(cost))
     checkpoints.remove()
     return cost
 

@@ -58,10 +58,10 @@ class TextLayout:
 
     def lines(self, lines: Iterable[Numbered]) -> Iterator[Numbered]:
         """Return the lines of a file as they are read, each with the number of its last one."""
-        found = iter(lines)
+        stream = iter(lines)
         if self.strip_gutenberg:
-            found = without_licence(found)
-        return unwrapped(found) if self.unwrap else found
+            stream = without_licence(stream)
+        return unwrapped(stream) if self.unwrap else stream
 
 
 def unwrapped(lines: Iterable[Numbered]) -> Iterator[Numbered]:
@@ -178,11 +178,11 @@ def first_wrong_byte(file: BinaryIO, encoding: str) -> int | None:
     before = 0
     while True:
         data = file.read(1 << 20)
-        held = len(decoder.getstate()[0])  # bytes of a character that is not whole yet
+        n_pending = len(decoder.getstate()[0])  # bytes of a character that is not whole yet
         try:
             decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
-            return before - held + error.start
+            return before - n_pending + error.start
         before += len(data)
         if not data:
             return None
@@ -203,13 +203,13 @@ def _start(head: list[Numbered]) -> int | None:
 
     None where there is no such line.
     """
-    found = None
+    position = None
     for i, (_, line) in enumerate(head):
         if _START.match(line.strip()):
-            found = i
-        elif found is not None and _END.match(line.strip()):
+            position = i
+        elif position is not None and _END.match(line.strip()):
             break
-    return found
+    return position
 
 
 #: UTF-8, nothing undone.

@@ -96,18 +96,20 @@ def prepare(
             return Shards(out, verify=False)
         _make_workplace(folder, plan, overwrite)
         try:
-            made = _tokenizer(folder, tokenizer, stream, lower, progress)
-            state = _write_shards(folder, made, stream, rules, checkpoint_characters, progress)
+            vocabulary = _tokenizer(folder, tokenizer, stream, lower, progress)
+            state = _write_shards(
+                folder, vocabulary, stream, rules, checkpoint_characters, progress
+            )
         except (CorpusError, TokenizerError):
             _clear(folder)  # only another text or other settings can be prepared
             raise
         saved = folder / _SHARDS / shards.TOKENIZER
         files = {shards.TOKENIZER: {"bytes": saved.stat().st_size, "sha256": file_digest(saved)}}
         manifest = {
-            "dtype": _token_type(len(made)).name,
-            "n_tokens_vocab": len(made),
-            "bos": made.bos,
-            "eos": made.eos,
+            "dtype": _token_type(len(vocabulary)).name,
+            "n_tokens_vocab": len(vocabulary),
+            "bos": vocabulary.bos,
+            "eos": vocabulary.eos,
             "totals": state["counts"],
             "files": files | state["files"],
             "made_from": plan,
@@ -151,13 +153,13 @@ def _make_workplace(folder: Path, plan: dict[str, Any], overwrite: bool) -> None
     folder.mkdir(parents=True, exist_ok=True)
     for path in _others_in(folder):
         raise FileExistsError(f"{path} is in the way: move it, or choose another folder")
-    found = unsealed(folder / _PLAN)
-    if found == plan:
+    earlier = unsealed(folder / _PLAN)
+    if earlier == plan:
         for path in [*folder.iterdir(), *(folder / _SHARDS).iterdir()]:
             if owner_of(path.name):
                 remove(path)
         return
-    if found is not None and not overwrite:
+    if earlier is not None and not overwrite:
         raise ShardsError(
             f"{folder} is what an interrupted run left, from other text or with other"
             " settings: pass overwrite=True to begin anew, or choose another folder"
@@ -179,7 +181,7 @@ def _others_in(folder: Path) -> list[Path]:
 
 
 def _tokenizer(
-    folder: Path, given: Tokenizer | str, stream: SentenceStream, lower: bool, progress: Progress
+    folder: Path, choice: Tokenizer | str, stream: SentenceStream, lower: bool, progress: Progress
 ) -> Tokenizer:
     """Yield the tokenizer given, or trained, or trained before the run was interrupted."""
 
@@ -188,14 +190,14 @@ def _tokenizer(
             yield from batch.texts
             progress(batch.bytes_read, stream.n_bytes, 0)
 
-    if not isinstance(given, str):
-        tokenizer = given
-    elif (found := unsealed(folder / _TRAINED)) is not None:
-        tokenizer = Tokenizer.from_json(**found)
+    if not isinstance(choice, str):
+        tokenizer = choice
+    elif (record := unsealed(folder / _TRAINED)) is not None:
+        tokenizer = Tokenizer.from_json(**record)
     else:
-        tokenizer = trained(given, sentences(), lower=lower)
-        made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
-        write_whole(folder / _TRAINED, sealed(made))
+        tokenizer = trained(choice, sentences(), lower=lower)
+        description = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
+        write_whole(folder / _TRAINED, sealed(description))
     write_whole(folder / _SHARDS / shards.TOKENIZER, tokenizer.to_json().encode())
     return tokenizer
 
@@ -233,7 +235,7 @@ def _write_shards(
         fresh = 0
         n_files, n_lines = state["position"]
         for batch in stream.batches((n_files, n_lines)):
-            tokens, lengths, found = tokenize_sentences(batch.texts, tokenizer, rules)
+            tokens, lengths, numbers = tokenize_sentences(batch.texts, tokenizer, rules)
             after = counts["tokens"] + np.concatenate(([0], np.cumsum(lengths)))
             files[shards.TOKENS].append(tokens)
             files[shards.STARTS].append(after[:-1][lengths > 0])
@@ -244,8 +246,8 @@ def _write_shards(
             if len(bounds):
                 state["bound"] = int(bounds[-1])
             state["position"] = list(batch.position)
-            found["documents"] = len(bounds)
-            for name, count in found.items():
+            numbers["documents"] = len(bounds)
+            for name, count in numbers.items():
                 counts[name] += count
             progress(batch.bytes_read, stream.n_bytes, counts["tokens"])
             fresh += sum(map(len, batch.texts))

@@ -97,10 +97,10 @@ class Part:
 
     def stream(self) -> TokenStream:
         """Return the tokens, read here; each of its sentences begins with the state at zero."""
-        if (found := self.place.manifest()["files"][TOKENS]["sha256"]) != self.digest:
+        if (checksum := self.place.manifest()["files"][TOKENS]["sha256"]) != self.digest:
             raise ShardsError(
                 f"{self.place.name} holds other shards here than where the run began: their tokens"
-                f" have the checksum {found[:12]}, expected {self.digest[:12]}"
+                f" have the checksum {checksum[:12]}, expected {self.digest[:12]}"
             )
         tokens = self._array(TOKENS, self.begin, self.end, np.dtype(self.dtype).newbyteorder("<"))
         starts = self._array(STARTS, self.first, self.last, PLACE) - self.begin
@@ -138,10 +138,10 @@ class PartedCorpus:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that cut the text."""
         text = self.place.read(TOKENIZER, 0, None).decode()
-        found = Tokenizer.from_json(text, bos=self.manifest["bos"], eos=self.manifest["eos"])
-        if len(found) != self.manifest["n_tokens_vocab"]:
+        tokenizer = Tokenizer.from_json(text, bos=self.manifest["bos"], eos=self.manifest["eos"])
+        if len(tokenizer) != self.manifest["n_tokens_vocab"]:
             raise ShardsError(f"the tokenizer in {self.place.name} does not belong to its tokens")
-        return found
+        return tokenizer
 
     @cached_property
     def starts(self) -> Ints64:
@@ -157,8 +157,8 @@ class PartedCorpus:
 
         They depend on the corpus and on n alone; a part begins where a sentence does.
         """
-        wanted = self.n_tokens * np.arange(n, dtype=np.int64) // n
-        firsts = np.unique(np.searchsorted(self.starts, wanted))
+        targets = self.n_tokens * np.arange(n, dtype=np.int64) // n
+        firsts = np.unique(np.searchsorted(self.starts, targets))
         firsts = firsts[firsts < self.n_sentences]
         bounds = np.append(firsts, self.n_sentences)
         places = np.append(self.starts[firsts], self.n_tokens)

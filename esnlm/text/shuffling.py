@@ -56,9 +56,9 @@ class ChunkOrder:
         first, lengths = self._first[part], self._lengths[part]
         opening = (first == 0) | (self._washout == 0)
         return [
-            (self._stream.gathered(first[chosen], lengths[chosen]), washout)
-            for chosen, washout in ((opening, 0), (~opening, self._washout))
-            if chosen.any()
+            (self._stream.gathered(first[mask], lengths[mask]), washout)
+            for mask, washout in ((opening, 0), (~opening, self._washout))
+            if mask.any()
         ]
 
 

@@ -17,26 +17,26 @@ _LONGEST = 4096
 
 
 def _pieces(
-    starts: Ints64, n_tokens: int, longest: int | None, stride: int, known: Ints64
+    starts: Ints64, n_tokens: int, longest: int | None, stride: int, prefixes: Ints64
 ) -> Ints64:
     """Pieces of text, each read from the start state, that predict every token once: (3, n).
 
     The rows are places of first tokens, numbers of tokens read, at most ``longest``, and numbers of
-    predictions at the beginning that another piece makes. ``known`` (n_sequences,): number of first
-    predictions of each sequence that are left out.
+    predictions at the beginning that another piece makes. ``prefixes`` (n_sequences,): number of
+    first predictions of each sequence that are left out.
 
-    >>> _pieces(np.array([0, 3]), 9, longest=3, stride=2, known=np.array([0, 1])).tolist()
+    >>> _pieces(np.array([0, 3]), 9, longest=3, stride=2, prefixes=np.array([0, 1])).tolist()
     [[0, 3, 5], [2, 3, 3], [0, 1, 1]]
     """
     lengths = np.diff(np.append(starts, n_tokens)) - 1
     pieces = []
-    for start, length, skip in np.stack([starts, lengths, known], axis=1).tolist():
+    for start, length, skip in np.stack([starts, lengths, prefixes], axis=1).tolist():
         limit = length if longest is None else longest
         pieces.append((start, min(length, limit), skip))
-        for done in range(limit, length, stride):
+        for position in range(limit, length, stride):
             # The last window ends with the sequence, so that none reads beyond it.
-            offset = min(done + stride, length) - limit
-            pieces.append((start + offset, limit, done - offset))
+            offset = min(position + stride, length) - limit
+            pieces.append((start + offset, limit, position - offset))
     return np.array(pieces).T
 
 
@@ -65,16 +65,16 @@ def log_probabilities(
     network.eval()
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
-    known = _known(np.asarray(tokens), begins, network.longest)
-    pieces = _pieces(begins, len(tokens), network.longest, network.stride, known)
+    prefixes = _known(np.asarray(tokens), begins, network.longest)
+    pieces = _pieces(begins, len(tokens), network.longest, network.stride, prefixes)
     n_read = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
     at_once = _LONGEST if network.longest is None else network.longest
     with half_precision(network.device, bf16):
         for batch in _batches(pieces, n_read, at_once):
             _score_batch(network, tokens, batch, at_once, scores)
     network.train(training)
-    for place in np.flatnonzero(known).tolist():  # in order: copies may be copied again
-        n, here, before = known[place] + 1, begins[place], begins[place - 1]
+    for place in np.flatnonzero(prefixes).tolist():  # in order: copies may be copied again
+        n, here, before = prefixes[place] + 1, begins[place], begins[place - 1]
         scores[here + 1 : here + n] = scores[before + 1 : before + n]
     return scores
 
@@ -87,13 +87,13 @@ def _known(tokens: Array, starts: Ints64, longest: int | None) -> Ints64:
     >>> _known(np.array([1, 2, 3, 1, 2, 4, 5, 1, 2]), np.array([0, 3, 7]), None).tolist()
     [0, 1, 1]
     """
-    known = np.zeros(len(starts), dtype=np.int64)
+    prefixes = np.zeros(len(starts), dtype=np.int64)
     for i, (before, here) in enumerate(pairwise(np.split(tokens, starts[1:])), 1):
         n = min(len(before), len(here))
         alike = np.append(before[:n] == here[:n], False)
         if len(here) <= _LONGEST + 1:
-            known[i] = max(0, int(alike.argmin()) - 1)
-    return known if longest is None else np.minimum(known, longest)
+            prefixes[i] = max(0, int(alike.argmin()) - 1)
+    return prefixes if longest is None else np.minimum(prefixes, longest)
 
 
 def width_of(network: Network) -> int:

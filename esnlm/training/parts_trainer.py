@@ -99,7 +99,7 @@ class PartsTrainer(Trainer):
         fitted = features is None or hasattr(features, "embedding_")
         self._say("counting tokens")
         task = model.n_tokens_, None if fitted else features
-        sums = self._reduce("counts", _counted, task, self.parts, lambda part: None)
+        sums = self._reduce("counts", _count_part, task, self.parts, lambda part: None)
         model._draw_reservoir(sums.plain["counts"])
         if not fitted:
             self._say("spectral features")
@@ -134,20 +134,20 @@ class PartsTrainer(Trainer):
             )  # fmt: skip
 
             def done(parts: tuple[Part, ...]) -> None:
-                shown = sum(part.n_rows for part in parts) // self._n_chunks if number else 0
-                self._bar.update(min(shown, self._n_tokens - self._bar.n))
+                n_rows = sum(part.n_rows for part in parts) // self._n_chunks if number else 0
+                self._bar.update(min(n_rows, self._n_tokens - self._bar.n))
 
-            found = self._reduce(name, _learned, task, items, done)
+            sums = self._reduce(name, _learn_parts, task, items, done)
             if number:
-                self.tokens += int(found.plain["rows"])
+                self.tokens += int(sums.plain["rows"])
                 self._bar.update(self.tokens - self._bar.n)
-            yield found
+            yield sums
         self._say("solving")
 
     def share(self, name: str, function: Callable[[Blocks], T]) -> T:
         """Return the sum of ``function(blocks)`` over the parts."""
         task = self._light_states(), self.plan, function
-        return self._reduce(name, _applied, task, self.parts, lambda part: None)
+        return self._reduce(name, _apply_to_part, task, self.parts, lambda part: None)
 
     def _light_states(self) -> States:
         """Return what harvests a stream, without the tables of drives, which are large."""
@@ -188,19 +188,19 @@ class _Task:
         if self.readout._pass_moments(self.number) is None:
             order = ChunkOrder(stream, -(-n_tokens // self.n_chunks), rng)
             last = len(order) if self.chunk + 1 == self.n_chunks else self.chunk + 1
-            chosen = range(self.chunk, min(last, len(order)))
+            indices = range(self.chunk, min(last, len(order)))
         elif self.share == 1:
             order = ChunkOrder(stream, at_once, None)
-            chosen = range(len(order))
+            indices = range(len(order))
         else:
-            wanted = max(1, round(self.share * n_tokens))
-            order = ChunkOrder(stream, min(at_once, wanted), rng)
-            chosen = range(min(len(order), -(-wanted // at_once)))
-        for index in chosen:
+            size = max(1, round(self.share * n_tokens))
+            order = ChunkOrder(stream, min(at_once, size), rng)
+            indices = range(min(len(order), -(-size // at_once)))
+        for index in indices:
             yield from order.chunk(index)
 
 
-def _counted(task: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums:
+def _count_part(task: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums:
     """Return counts (n_tokens,) of the predicted tokens of a part, and of pairs for features."""
     n_tokens, features = task
     stream = part.stream()
@@ -225,7 +225,7 @@ def _table(sums: Sums, n_tokens: int) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix((pairs.values[0], places), shape=(n_tokens, n_tokens))
 
 
-def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
+def _learn_parts(task: _Task, parts: tuple[Part, ...]) -> Sums:
     """Return what parts add to the sums of a pass, or change in a round."""
     readout = deepcopy(task.readout)
     moments, before = readout._pass_moments(task.number), None
@@ -248,7 +248,7 @@ def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
     return Sums({**sums.plain, "rows": np.array(n_rows)}, sums.keyed)
 
 
-def _applied(task: tuple[States, TrainingPlan, Callable[[Blocks], T]], part: Part) -> T:
+def _apply_to_part(task: tuple[States, TrainingPlan, Callable[[Blocks], T]], part: Part) -> T:
     """Return a function of the blocks of a part, in the order of the text."""
     states, plan, function = task
     order = ChunkOrder(part.stream(), plan.chunk_tokens, None)

@@ -44,7 +44,7 @@ class ResumableRun(ABC):
         """All that the result depends on, as JSON can hold it."""
 
     @abstractmethod
-    def _begin(self, found: Checkpoint | None) -> int:
+    def _begin(self, checkpoint: Checkpoint | None) -> int:
         """Begin anew or from a checkpoint; the tokens of the whole run."""
 
     @abstractmethod
@@ -80,29 +80,35 @@ class ResumableRun(ABC):
         """
         self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
         self._log = log or TrainingLog(None)
-        found = checkpoints.latest() if checkpoints is not None and resume else None
-        if found is not None:
-            with restoring(found.place, "checkpoint"):
-                saved = dict(found.facts["settings"])
-                self.step, self.tokens = found.step, int(found.facts["tokens"])
-                self._seconds = float(found.facts["seconds"])
+        checkpoint = checkpoints.latest() if checkpoints is not None and resume else None
+        if checkpoint is not None:
+            with restoring(checkpoint.place, "checkpoint"):
+                saved = dict(checkpoint.facts["settings"])
+                self.step, self.tokens = checkpoint.step, int(checkpoint.facts["tokens"])
+                self._seconds = float(checkpoint.facts["seconds"])
                 for name, now in self.settings.items():
                     if saved.get(name) != now:
                         raise CheckpointError(_difference(name, saved.get(name), now))
-        shown = verbose and self.is_first
+        visible = verbose and self.is_first
         self._name = name
-        bar = progress_bar(shown, unit="tok", unit_scale=True, desc=name or None, leave=not name)
+        bar = progress_bar(visible, unit="tok", unit_scale=True, desc=name or None, leave=not name)
         # What fails without a message of its own fails for what the checkpoint holds.
-        doubted = nullcontext() if found is None else restoring(found.place, "checkpoint", MISFITS)
+        doubted = (
+            nullcontext()
+            if checkpoint is None
+            else restoring(checkpoint.place, "checkpoint", MISFITS)
+        )
         with bar as self._bar, doubted:
             self._saved_at = self._clock = time.monotonic()
-            self._n_tokens = self._begin(found)
+            self._n_tokens = self._begin(checkpoint)
             bar.reset(self._n_tokens)
             if self.is_first:
-                if found is None:
+                if checkpoint is None:
                     self._log.begin()
                 else:
-                    self._log.resume(found.facts["log_rows"], sha256=found.facts.get("log_sha256"))
+                    self._log.resume(
+                        checkpoint.facts["log_rows"], sha256=checkpoint.facts.get("log_sha256")
+                    )
             bar.update(self.tokens)
             for _ in self._steps():
                 self._pause()
@@ -133,8 +139,8 @@ class ResumableRun(ABC):
 
     def _record(self, number: int, further: tuple[Any, ...] = ()) -> None:
         """Write `last_score`, reached in pass ``number``, to the log and the progress bar."""
-        row = (number, self.tokens, self._n_tokens, self.last_score, self.seconds)
-        self._log.add(*row, further=further)
+        score, seconds = self.last_score, self.seconds
+        self._log.add(number, self.tokens, self._n_tokens, score, seconds, further=further)
         if self.last_score is not None:
             self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
 

@@ -87,13 +87,13 @@ class Trainer(ResumableRun):
         if self.n_rows < 1:
             raise CorpusError("the corpus holds no token to predict")
 
-    def _begin(self, found: Checkpoint | None) -> int:
+    def _begin(self, checkpoint: Checkpoint | None) -> int:
         """Draw or load the model's parts, prepare the readout, and return the run's tokens."""
         model = self.model
         self._say(
             "drawing the reservoir" if model._parts.features is None else "learning word features"
         )
-        features = {} if found is None else under_prefix("features", found.arrays)
+        features = {} if checkpoint is None else under_prefix("features", checkpoint.arrays)
         if features:
             loaded = clone(model._parts.features).load_state_dict(features)
             model._parts = model._parts._replace(features=loaded)
@@ -104,9 +104,9 @@ class Trainer(ResumableRun):
             classes, model._n_columns, n_rows=self.n_rows, counts=model.token_counts_
         )
         self.first = self._chunk = 0
-        if found is not None:
-            self.readout.load_state_dict(under_prefix("readout", found.arrays), training=True)
-            self.first, self._chunk = found.facts["phase"], found.facts["chunk"]
+        if checkpoint is not None:
+            self.readout.load_state_dict(under_prefix("readout", checkpoint.arrays), training=True)
+            self.first, self._chunk = checkpoint.facts["phase"], checkpoint.facts["chunk"]
         self._number = self.first
         return self.n_rows * self.readout._training_passes
 
@@ -117,8 +117,8 @@ class Trainer(ResumableRun):
         """Train the readout, yield after each chunk, and score held-out text when due."""
         tokens = self.tokens
         self._say("reading a sample")
-        for number, ended in self.readout._train(self, self._held_states()):
-            if ended:
+        for number, is_end in self.readout._train(self, self._held_states()):
+            if is_end:
                 self._score(number)
                 continue
             self.step += 1
@@ -137,8 +137,8 @@ class Trainer(ResumableRun):
         order = ChunkOrder(self.stream, self.plan.chunk_tokens, None if in_order else rng, warmup)
         self._n_chunks = len(order)
         if n_rows is not None:
-            wanted = int(np.ceil(n_rows / self.n_rows * len(order)))
-            self._n_chunks = min(len(order), wanted)
+            n_chunks = int(np.ceil(n_rows / self.n_rows * len(order)))
+            self._n_chunks = min(len(order), n_chunks)
         if number != self._number:
             self._number, self._chunk = number, 0
         n_passes = self.readout._training_passes

@@ -52,10 +52,10 @@ class TrainingLog:
 
     def begin(self) -> None:
         """Start after the rows that are there, or with none."""
-        found = self._found()
-        if found:
+        rows = self._found()
+        if rows:
             _messages.info(f"{self.path} is there: rows are added to it")
-        self._write(found)
+        self._write(rows)
 
     def resume(self, n_rows: int, *, sha256: str | None = None) -> None:
         """Go on after the first ``n_rows`` rows that are there, which have this digest.

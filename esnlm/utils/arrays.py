@@ -35,7 +35,7 @@ def check_arrays(arrays: Mapping[str, Array], layouts: Mapping[str, str], **leng
     Traceback (most recent call last):
     ValueError: coef must have shape (V, P) with V = 3, P = 2, got (2, 2)
     """
-    known = dict(lengths)
+    sizes = dict(lengths)
     for name, layout in layouts.items():
         if name not in arrays:
             continue
@@ -45,12 +45,12 @@ def check_arrays(arrays: Mapping[str, Array], layouts: Mapping[str, str], **leng
             raise ValueError(f"{name} must be {_KINDS[kind]}, got {array.dtype}")
         for axis, length in zip(axes, array.shape, strict=False):
             letter, _, more = axis.partition("+")
-            known.setdefault(letter, length - int(more or 0))
-        shape = tuple(known[axis[0]] + int(axis[2:] or 0) for axis in axes if axis[0] in known)
+            sizes.setdefault(letter, length - int(more or 0))
+        shape = tuple(sizes[axis[0]] + int(axis[2:] or 0) for axis in axes if axis[0] in sizes)
         if array.shape != shape:
-            sizes = ", ".join(f"{axis[0]} = {known[axis[0]]}" for axis in axes if axis[0] in known)
+            text = ", ".join(f"{axis[0]} = {sizes[axis[0]]}" for axis in axes if axis[0] in sizes)
             names = ", ".join(axes) + ("," if len(axes) == 1 else "")
-            raise ValueError(f"{name} must have shape ({names}) with {sizes}, got {array.shape}")
+            raise ValueError(f"{name} must have shape ({names}) with {text}, got {array.shape}")
 
 
 def check_pointers(name: str, indptr: Any, indices: Any, data: Any, n_rows: int, n: int) -> None:

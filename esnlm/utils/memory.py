@@ -29,10 +29,10 @@ def available_memory() -> int:
     machine = _kilobytes("/proc/meminfo", "MemAvailable") + _kilobytes("/proc/meminfo", "SwapFree")
     limits = [machine] if machine else []
     try:
-        limit, used = (
+        limit, usage = (
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
-        limits.append(limit - used)
+        limits.append(limit - usage)
     except (OSError, ValueError):  # no group, or "max"
         pass
     if os.name == "posix":

@@ -24,10 +24,10 @@ _words: list[str] = []
 _rename: list[Callable[[str], str]] = []
 
 
-def run_command(words: Sequence[str], named: Callable[[str], str] = str) -> None:
+def run_command(words: Sequence[str], rename: Callable[[str], str] = str) -> None:
     """Remember the command line that is run, and how messages name its options."""
     _words[:] = words
-    _rename[:] = [named]
+    _rename[:] = [rename]
 
 
 def this_command(*more: str) -> str:

@@ -159,9 +159,9 @@ def link(left: Any, right: Any) -> Model:
     return _labelled(link_nodes(node_of(left), node_of(right)))
 
 
-def _labelled(made: Any) -> Any:
+def _labelled(model: Any) -> Any:
     """Return a model as a `_Model`; what ``>>`` makes of a delay as it is."""
-    return _Model(made.nodes, made.edges) if isinstance(made, Model) else made
+    return _Model(model.nodes, model.edges) if isinstance(model, Model) else model
 
 
 def node_of(part: Any) -> Any:
@@ -221,11 +221,13 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
             f" got {getattr(node.activation, '__name__', node.activation)}"
         )
     options = {"activation": _ACTIVATIONS[node.activation], "dtype": "float64"}
-    made = kind(node.units, spectral_radius=float(node.sr), **options)
+    reservoir = kind(node.units, spectral_radius=float(node.sr), **options)
     bias = node.bias.toarray() if hasattr(node.bias, "toarray") else np.asarray(node.bias)
-    made.set_weights(node.W, node.Win, bias.ravel() if bias.ndim else bias, np.asarray(node.lr))
-    made.leak_rate = made.leak_rate_.tolist() if np.ndim(node.lr) else float(node.lr)
-    return made
+    reservoir.set_weights(
+        node.W, node.Win, bias.ravel() if bias.ndim else bias, np.asarray(node.lr)
+    )
+    reservoir.leak_rate = reservoir.leak_rate_.tolist() if np.ndim(node.lr) else float(node.lr)
+    return reservoir
 
 
 def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:

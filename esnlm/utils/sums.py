@@ -133,7 +133,7 @@ def reduce_here(
     function: Callable[[Any, Item], T],
     options: Any,
     items: Sequence[Item],
-    done: Callable[[Item], None] = lambda item: None,
+    progress: Callable[[Item], None] = lambda item: None,
 ) -> T:
     """Apply a `Reduce` in this process, one item after the other.
 
@@ -143,7 +143,7 @@ def reduce_here(
 
     def leaf(number: int) -> T:
         total = function(options, items[number])
-        done(items[number])
+        progress(items[number])
         return total
 
     return in_pairs(len(items), leaf, add)

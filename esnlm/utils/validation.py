@@ -73,13 +73,13 @@ class Number(NamedTuple):
 PENALTY = Number(0, 1e12)
 
 
-def did_you_mean(name: Any, known: Iterable[Any], cutoff: float = 0.6) -> str:
+def did_you_mean(name: Any, names: Iterable[Any], cutoff: float = 0.6) -> str:
     """Return a question for the known name that is nearest, or nothing where none is near.
 
     >>> did_you_mean("ofset", ["ring", "offsets"]), did_you_mean("knot", ["ring", "offsets"])
     (': did you mean offsets?', '')
     """
-    near = get_close_matches(str(name), list(map(str, known)), 1, cutoff)
+    near = get_close_matches(str(name), list(map(str, names)), 1, cutoff)
     return f": did you mean {near[0]}?" if near else ""
 
 
@@ -133,14 +133,14 @@ def check_parameters(owner: Any) -> None:
     check_used(owner)
 
 
-def check_used(owner: Any, chosen: Iterable[str] = ()) -> None:
-    """Raise ValueError for a field without effect that is ``chosen``, or is not its default."""
-    for name, error in unused_parameters(owner, vars(owner), chosen).items():
+def check_used(owner: Any, names: Iterable[str] = ()) -> None:
+    """Raise ValueError for a field without effect that is ``names``, or is not its default."""
+    for name, error in unused_parameters(owner, vars(owner), names).items():
         raise ValueError(f"{name}={getattr(owner, name)!r} has no effect, as {error}")
 
 
 def unused_parameters(
-    kind: Any, values: Mapping[str, Any], chosen: Iterable[str] = ()
+    kind: Any, values: Mapping[str, Any], names: Iterable[str] = ()
 ) -> dict[str, str]:
     """Return the `limited` fields that ``values`` set without effect, and what each of them lacks.
 
@@ -158,7 +158,7 @@ def unused_parameters(
     settings, unused = defaults | dict(values), {}
     for each in fields(kind):
         name = each.name
-        if name in chosen or not np.array_equal(settings[name], defaults[name]):
+        if name in names or not np.array_equal(settings[name], defaults[name]):
             for other, constraint in each.metadata.get("needs", {}).items():
                 try:
                     constraint.check(other, settings[other])
@@ -173,7 +173,7 @@ class Float(NamedTuple):
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one."""
         try:
-            known: Any = np.dtype(value).name
+            dtype: Any = np.dtype(value).name
         except TypeError:
-            known = value
-        OneOf(("float32", "float64")).check(name, known)
+            dtype = value
+        OneOf(("float32", "float64")).check(name, dtype)

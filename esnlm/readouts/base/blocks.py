@@ -92,10 +92,10 @@ class Interleaved:
     def __init__(self, X: Array, codes: Ints, rows: int, at_once: int = 1) -> None:
         self.X, self.codes, self.at_once = X, codes, at_once
         self.n_series = max(1, len(X) // rows)
-        self._kept = list(self._gathered()) if X.nbytes <= _KEPT_BYTES else None
+        self._memory = list(self._gathered()) if X.nbytes <= _KEPT_BYTES else None
 
     def __iter__(self) -> Iterator[Block]:
-        return self._gathered() if self._kept is None else iter(self._kept)
+        return self._gathered() if self._memory is None else iter(self._memory)
 
     def _gathered(self) -> Iterator[Block]:
         for first in range(0, self.n_series, self.at_once):
@@ -137,6 +137,6 @@ class Rows(Stateful):
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
         """Replace all rows by those of ``arrays``, or by none where a name is missing."""
-        known = all(name in arrays for name in self.names)
-        self.parts = [tuple(arrays[name] for name in self.names)] if known else []
+        is_complete = all(name in arrays for name in self.names)
+        self.parts = [tuple(arrays[name] for name in self.names)] if is_complete else []
         return self

@@ -75,7 +75,7 @@ class BufferedReadout(StreamingReadout):
         if not training:
             return super()._names(training)
         fitted = {f"learner.{name}": name for name in self._arrays()}
-        return BUFFER | fitted | dict(self._learned)
+        return BUFFER | fitted | dict(self._training_state)
 
     def _loaded(self, training: bool) -> None:
         """Nothing is missing for more rows: `_update` starts from the parameters."""

@@ -26,8 +26,8 @@ def last_tokens(
     out = np.empty((len(positions), n_last), dtype=np.int64)
     for k in range(n_last):
         at = positions - k
-        found = at >= first
-        out[:, k] = np.where(found, tokens[np.where(found, at, 0)].astype(np.int64), NO_TOKEN)
+        inside = at >= first
+        out[:, k] = np.where(inside, tokens[np.where(inside, at, 0)].astype(np.int64), NO_TOKEN)
         if before is not None:
             early = at < 0
             out[early, k] = before[-at[early] - 1]
@@ -52,11 +52,11 @@ def split_last_tokens(X: Array, n_direct: int, n_tokens: int) -> tuple[Array, In
     """
     if not n_direct:
         return X, np.empty((len(X), 0), dtype=np.int64)
-    given = X[:, -n_direct:]
-    last = given.astype(np.int64)
-    if (last != given).any() or (last < NO_TOKEN).any() or (last >= n_tokens).any():
+    columns = X[:, -n_direct:]
+    last = columns.astype(np.int64)
+    if (last != columns).any() or (last < NO_TOKEN).any() or (last >= n_tokens).any():
         raise ValueError(
             f"the last {n_direct} columns of X must be tokens, whole numbers from"
-            f" {NO_TOKEN} (none) to {n_tokens - 1}, got {given.min()} to {given.max()}"
+            f" {NO_TOKEN} (none) to {n_tokens - 1}, got {columns.min()} to {columns.max()}"
         )
     return X[:, :-n_direct], last

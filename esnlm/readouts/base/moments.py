@@ -47,8 +47,8 @@ class Moments(Stateful):
 
     def __init__(self, n_units: int, n_classes: int, gram_rows: int | None = None) -> None:
         """Set all statistics to zero, after a check that they fit in memory."""
-        needed = 16 * n_units**2 + 8 * n_units * n_classes
-        check_memory(f"moments of {n_units} units and {n_classes} classes", needed, "lower one")
+        n_bytes = 16 * n_units**2 + 8 * n_units * n_classes
+        check_memory(f"moments of {n_units} units and {n_classes} classes", n_bytes, "lower one")
         self.n_units = n_units
         self.n_classes = n_classes
         self.gram_rows = gram_rows
@@ -69,16 +69,16 @@ class Moments(Stateful):
             raise ValueError(f"X has {len(X)} rows and codes {len(codes)}")
         if len(codes) and (codes.min() < 0 or codes.max() >= self.n_classes):
             raise ValueError(f"codes must lie in [0, {self.n_classes})")
-        left = len(X) if self.gram_rows is None else self.gram_rows - self.n_gram
-        if 0 < left < len(X):
-            return self.add(X[:left], codes[:left]).add(X[left:], codes[left:])
-        wanted = self.gram_rows is None or left > 0
-        if not wanted and self._gram_sum is None:
+        room = len(X) if self.gram_rows is None else self.gram_rows - self.n_gram
+        if 0 < room < len(X):
+            return self.add(X[:room], codes[:room]).add(X[room:], codes[room:])
+        in_gram = self.gram_rows is None or room > 0
+        if not in_gram and self._gram_sum is None:
             self._gram_sum = self.sums.sum(axis=0)
         self.n += len(X)
         self.counts += np.bincount(codes, minlength=self.n_classes)
         self._add_sums(X, codes if self._rows is None else self._rows_of(codes))
-        if wanted:
+        if in_gram:
             self.n_gram += len(X)
             if self._gram_sum is not None:
                 self._gram_sum += X.sum(axis=0, dtype=np.float64)
@@ -127,13 +127,13 @@ class Moments(Stateful):
         >>> moments.pooled(np.array([0, 1, 0])).sums.tolist()
         [[5.0], [2.0]]
         """
-        made = type(self)(self.n_units, int(groups.max()) + 1)
-        made.n, made.n_gram = self.n, self.n_gram
-        np.add.at(made.counts, groups, self.counts)
+        moments = type(self)(self.n_units, int(groups.max()) + 1)
+        moments.n, moments.n_gram = self.n, self.n_gram
+        np.add.at(moments.counts, groups, self.counts)
         member = csr_array((np.ones(len(groups)), (groups, np.arange(len(groups)))))
-        made.sums[...] = member @ self.sums
-        made._gram, made._gram_sum = self.gram(), self._gram_sum
-        return made
+        moments.sums[...] = member @ self.sums
+        moments._gram, moments._gram_sum = self.gram(), self._gram_sum
+        return moments
 
     def restrict_to_part(self, share: float, most: int) -> None:
         """Read a share of the rows alone, and let as large a one of ``gram_rows`` in the Gram.

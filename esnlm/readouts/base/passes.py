@@ -198,20 +198,20 @@ def changes(before: Arrays, after: Arrays) -> Sums:
                 plain[name] = np.asarray(new - old)
         elif old.dtype.kind == "f":
             was, now = _rows(old), _rows(new)
-            moved = np.flatnonzero((was != now).any(axis=1))
-            rows[name] = Keyed(moved, [now[moved] - was[moved], np.ones(len(moved), dtype=int)])
+            places = np.flatnonzero((was != now).any(axis=1))
+            rows[name] = Keyed(places, [now[places] - was[places], np.ones(len(places), dtype=int)])
     return Sums(plain, rows)
 
 
-def averaged(before: Arrays, moved: Sums) -> Arrays:
+def averaged(before: Arrays, sums: Sums) -> Arrays:
     """Return the arrays after the changes of all copies."""
     after = dict(before)
-    n_copies = int(moved.plain["copies"])
-    for name, total in moved.plain.items():
+    n_copies = int(sums.plain["copies"])
+    for name, total in sums.plain.items():
         if name in before:
             mean = name.endswith(_AVERAGED)
             after[name] = before[name] + (round(int(total) / n_copies) if mean else total)
-    for name, rows in moved.keyed.items():
+    for name, rows in sums.keyed.items():
         total, times = rows.values
         array = before[name].copy()
         _rows(array)[rows.keys] += total / times[:, None].astype(total.dtype)

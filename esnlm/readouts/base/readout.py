@@ -51,7 +51,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     A subclass computes `_probabilities` or `_log_probabilities` and the abstract methods. Codes
     are columns of ``classes_``. How it learns, `PassLearner` says; a solver that needs all rows at
     once overrides `_solve`. ``_parameters`` names the trained arrays, ``_state`` what else
-    predictions need, ``_learned`` (by saved names) what further learning continues from.
+    predictions need, ``_training_state`` (by saved names) what further learning continues from.
     """
 
     #: Whether a score along the way costs little beside its rows.
@@ -60,7 +60,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     _reads_once: ClassVar[bool] = False
     _parameters: ClassVar[tuple[str, ...]] = ()
     _state: ClassVar[tuple[str, ...]] = ()
-    _learned: ClassVar[Mapping[str, str]] = {}
+    _training_state: ClassVar[Mapping[str, str]] = {}
     #: Layouts of what predictions need, for `check_arrays`; V classes, N features.
     _layouts: ClassVar[Mapping[str, str]] = {}
     #: Letters of ``_layouts`` that stand for a parameter.
@@ -91,12 +91,12 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
             raise ValueError("classes must be given at the first call of partial_fit, got None")
         X, y = self._checked(X, y, reset=first)
         if classes is not None:
-            known = _sorted_classes(classes)
+            labels = _sorted_classes(classes)
             if first:
-                _check_labels(known)
-                self.classes_ = known
+                _check_labels(labels)
+                self.classes_ = labels
                 self._forget(fitted=False)
-            elif not np.array_equal(known, self.classes_):
+            elif not np.array_equal(labels, self.classes_):
                 raise ValueError(
                     "classes differ from those of the first call of partial_fit: leave "
                     "`classes` out, or fit a clone"
@@ -193,7 +193,11 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
             raise ValueError(_WITHOUT_STATE)
 
     def _names(self, training: bool) -> Mapping[str, str]:
-        return self._learned if training else saved(*self._arrays(), "n_features_in_", "classes_")
+        return (
+            self._training_state
+            if training
+            else saved(*self._arrays(), "n_features_in_", "classes_")
+        )
 
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
         return () if training else (*self._arrays(), "n_features_in_")
@@ -201,7 +205,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         """Drop learned parts, and without ``training`` check layouts and set ``classes_``."""
         self._can_learn = True
-        for attribute in self._learned.values():
+        for attribute in self._training_state.values():
             if isinstance(getattr(self, attribute, None), Stateful):
                 setattr(self, attribute, None)  # made again where there is one
         if not training:
@@ -273,7 +277,7 @@ def _check_labels(y: Array) -> None:
 
 
 def _sorted_classes(classes: ArrayLike) -> Array:
-    known = np.unique(np.asarray(list(classes) if isinstance(classes, Set) else classes))
-    if len(known) == 0:
+    labels = np.unique(np.asarray(list(classes) if isinstance(classes, Set) else classes))
+    if len(labels) == 0:
         raise ValueError("classes is empty: name every label")
-    return known
+    return labels

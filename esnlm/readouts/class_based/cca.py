@@ -39,10 +39,10 @@ def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32,
     for words, offsets in _offsets(moments):
         counts = moments.counts[words]
         offsets *= (1 / np.sqrt(moments.n * (counts + _COUNT_OFFSET)))[:, None]
-        whitened = linalg.solve_triangular(
+        columns = linalg.solve_triangular(
             root32, offsets.T.astype(np.float32), lower=True, overwrite_b=True, check_finite=False
         )
-        between += whitened @ whitened.T
+        between += columns @ columns.T
     values, axes = _leading(between, min(n_components, n_units))
     directions = linalg.solve_triangular(root, axes, trans="T", lower=True, check_finite=False)
     # Eigenvectors come with either sign.
@@ -114,7 +114,7 @@ def word_vectors(moments: Moments, directions: Floats32, prior_rows: float = 5.0
 def _offsets(moments: Moments) -> Iterator[tuple[Ints, Floats]]:
     """Words that occurred, some at a time, and the sums (n, n_units) of their centred states."""
     mean = moments.mean
-    seen = np.flatnonzero(moments.counts)
-    for start in range(0, len(seen), _WORDS_AT_ONCE):
-        words = seen[start : start + _WORDS_AT_ONCE]
+    vocabulary = np.flatnonzero(moments.counts)
+    for start in range(0, len(vocabulary), _WORDS_AT_ONCE):
+        words = vocabulary[start : start + _WORDS_AT_ONCE]
         yield words, moments.sums[words] - np.outer(moments.counts[words], mean)

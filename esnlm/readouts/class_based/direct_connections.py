@@ -55,8 +55,8 @@ class DirectConnections(Stateful):
         """Take a step down the gradient (n, P) of the summed loss with respect to components."""
         for table, squares, rows, where in self._tables(last):
             distinct, places = np.unique(rows % len(table), return_inverse=True)
-            chosen = (np.ones(len(rows), dtype=np.float32), places, np.arange(len(rows) + 1))
-            sums = scipy.sparse.csc_matrix(chosen, (len(distinct), len(rows))) @ gradient[where]
+            entries = (np.ones(len(rows), dtype=np.float32), places, np.arange(len(rows) + 1))
+            sums = scipy.sparse.csc_matrix(entries, (len(distinct), len(rows))) @ gradient[where]
             totals = squares[distinct]
             totals += sums * sums
             squares[distinct] = totals
@@ -105,8 +105,8 @@ class PairCounts(Stateful):
         keys = pair_keys(last, self.n_tokens)
         keys = keys[keys != NO_TOKEN]
         self._parts.append(np.stack([keys, np.ones_like(keys)]))
-        known, *waiting = (part.shape[1] for part in self._parts)
-        if sum(waiting) > max(known, _MOST_WAITING):
+        n_entries, *waiting = (part.shape[1] for part in self._parts)
+        if sum(waiting) > max(n_entries, _MOST_WAITING):
             self._add_up()
 
     @property

@@ -173,8 +173,9 @@ class ClassFactoredReadout(TwoLevelReadout):
         return self.solver != "separate" and factors.are_joint(self._classes, self._words)
 
     def _settings(self, n_rows: int) -> TwoLevelSettings:
-        readouts = self.class_readout, self.word_readout
-        return factors.joint_settings(*readouts, self.n_components, self._seed())
+        return factors.joint_settings(
+            self.class_readout, self.word_readout, self.n_components, self._seed()
+        )
 
     def _number_of_classes(self, factor: float) -> int:
         """Return a multiple of √V (Morin & Bengio 2005) unless it is given."""

@@ -70,18 +70,18 @@ def _check_jointly(factors: Mapping[str, Any]) -> None:
 
     Both take their steps together, so two softmax readouts have the same rate and passes.
     """
-    given = {name: factor for name, factor in factors.items() if not isinstance(factor, str)}
-    for name, factor in given.items():
-        read = _READ[type(factor)]
+    readouts = {name: factor for name, factor in factors.items() if not isinstance(factor, str)}
+    for name, factor in readouts.items():
+        parameters = _READ[type(factor)]
         for parameter, default in type(factor)().get_params(deep=False).items():
             value = getattr(factor, parameter)
-            if parameter not in (*read, *_NOT_OF_THE_MODEL) and value != default:
+            if parameter not in (*parameters, *_NOT_OF_THE_MODEL) and value != default:
                 raise ValueError(
                     f"{parameter}={value!r} of {name} has no effect, as solver is joint and takes"
-                    f" {', '.join(read)}: leave out {parameter}, or choose solver 'separate'"
+                    f" {', '.join(parameters)}: leave out {parameter}, or choose solver 'separate'"
                 )
     for parameter in _STEPS:
-        values = [getattr(f, parameter) for f in given.values() if isinstance(f, SoftmaxReadout)]
+        values = [getattr(f, parameter) for f in readouts.values() if isinstance(f, SoftmaxReadout)]
         if len(set(values)) > 1:
             raise ValueError(
                 f"{parameter} must be the same for class_readout and word_readout, which solver"
@@ -101,8 +101,8 @@ def joint_settings(
     classes, words = (
         _BY_NAME[each] if isinstance(each, str) else each for each in (class_readout, word_readout)
     )
-    given = (f for f in (class_readout, word_readout) if isinstance(f, SoftmaxReadout))
-    steps = next(given, _SOFTMAX)
+    softmaxes = (f for f in (class_readout, word_readout) if isinstance(f, SoftmaxReadout))
+    steps = next(softmaxes, _SOFTMAX)
     n_experts = int(isinstance(classes, SoftmaxReadout))
     if isinstance(classes, MixtureOfExpertsReadout):
         n_experts = classes.n_experts

@@ -24,7 +24,7 @@ class TwoLevelReadout(BufferedReadout):
     A subclass computes `_settings`, `_assign`, `_show` and `_use`.
     """
 
-    _learned: ClassVar[Mapping[str, str]] = saved(joint="_learner", history="history_")
+    _training_state: ClassVar[Mapping[str, str]] = saved(joint="_learner", history="history_")
     random_state: int | np.random.RandomState | None
     _learner: TwoLevelLearner | None = None
     _n_copies = 1
@@ -57,8 +57,8 @@ class TwoLevelReadout(BufferedReadout):
         return True
 
     def _make_learner(self, n_rows: int, counts: Array | None) -> TwoLevelLearner:
-        sizes = self.n_features_in_, len(self.classes_), n_rows
-        learner = TwoLevelLearner(self._settings(n_rows), self._assign, *sizes, counts)
+        settings, n_units, n_words = self._settings(n_rows), self.n_features_in_, len(self.classes_)
+        learner = TwoLevelLearner(settings, self._assign, n_units, n_words, n_rows, counts)
         learner.n_copies = self._n_copies
         return learner
 
@@ -158,7 +158,7 @@ class TwoLevelReadout(BufferedReadout):
         return self._trained.log_probability_of(X, codes)
 
     def _names(self, training: bool) -> Mapping[str, str]:
-        return BUFFER | dict(self._learned) if training else super()._names(training)
+        return BUFFER | dict(self._training_state) if training else super()._names(training)
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> TwoLevelLearner:
         learner = self._make_learner(int(arrays["n_rows"]), arrays.get("counts"))

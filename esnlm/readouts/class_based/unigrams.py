@@ -21,17 +21,17 @@ def discounts(counts: Array) -> Floats32:
     Each word gives D of its n occurrences, by absolute discounting as in Kneser-Ney's unigrams
     (Chen & Goodman 1998): words that never occurred are likely where rare ones are.
     """
-    seen = np.maximum(counts, 1).astype(np.int64)
-    taken = np.array(estimate_discounts(seen[counts > 0], "modified"))
-    return np.asarray(taken[np.minimum(seen, 3) - 1] / seen, dtype=np.float32)
+    occurrences = np.maximum(counts, 1).astype(np.int64)
+    estimates = np.array(estimate_discounts(occurrences[counts > 0], "modified"))
+    return np.asarray(estimates[np.minimum(occurrences, 3) - 1] / occurrences, dtype=np.float32)
 
 
 def discounted_unigrams(counts: Array) -> Floats32:
     """Unigrams of words that occurred ``counts`` (V,) times, with the share they begin with."""
-    kept = counts * (1 - discounts(counts).astype(np.float64))
+    mass = counts * (1 - discounts(counts).astype(np.float64))
     total = max(float(counts.sum()), 1.0)
-    left = 1 - kept.sum() / total
-    return np.asarray(_SHARE * (kept / total + left / len(counts)), dtype=np.float32)
+    rest = 1 - mass.sum() / total
+    return np.asarray(_SHARE * (mass / total + rest / len(counts)), dtype=np.float32)
 
 
 def with_likeliest_share(unigrams: Floats32, logs: Array, words: Ints) -> Floats32:
@@ -55,5 +55,5 @@ def interpolate_all(logs: Array, unigrams: Floats32) -> None:
 def interpolate(logs: Array, unigrams: Floats32, words: Ints) -> Array:
     """Log-probabilities (n,) of ``words`` (n,), interpolated with the unigrams; in logs' dtype."""
     share = float(unigrams.sum(dtype=np.float64))
-    known = np.log(unigrams[words] / share)
-    return interpolated(known, logs, share).astype(logs.dtype, copy=False)
+    logs_of_unigrams = np.log(unigrams[words] / share)
+    return interpolated(logs_of_unigrams, logs, share).astype(logs.dtype, copy=False)

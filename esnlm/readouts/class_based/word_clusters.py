@@ -75,8 +75,8 @@ def _bin_ends(mass: Floats, limit: float, most: int) -> Ints:
     total = np.concatenate([[0.0], np.cumsum(mass)])
     ends, start = list[int](), 0
     while start < len(mass):
-        reached = int(np.searchsorted(total, total[start] + limit, side="right")) - 1
-        start = int(np.clip(reached, start + 1, min(start + most, len(mass))))
+        last = int(np.searchsorted(total, total[start] + limit, side="right")) - 1
+        start = int(np.clip(last, start + 1, min(start + most, len(mass))))
         ends.append(start)
     return np.array(ends, dtype=np.intp)
 
@@ -107,15 +107,15 @@ def state_clusters(moments: Moments, n_classes: int, seed: int) -> Ints:
     variance is one, weighted by the words' counts. Words that never occurred fill
     the smallest clusters.
     """
-    seen = np.flatnonzero(moments.counts)
-    n_words, counts = moments.n_classes, moments.counts[seen].astype(np.float64)
+    words = np.flatnonzero(moments.counts)
+    n_words, counts = moments.n_classes, moments.counts[words].astype(np.float64)
     capacity = int(np.ceil(_LARGEST * n_words / n_classes))
-    points = _directions(moments, seen)
+    points = _directions(moments, words)
     k = min(n_classes, len(np.unique(points, axis=0)))
     means = KMeans(k, n_init=4, max_iter=50, random_state=seed)
     classes = np.zeros(n_words, dtype=np.intp)
-    classes[seen] = _bounded_clusters(means, points, counts, n_classes, capacity)
-    sizes = np.bincount(classes[seen], minlength=n_classes)
+    classes[words] = _bounded_clusters(means, points, counts, n_classes, capacity)
+    sizes = np.bincount(classes[words], minlength=n_classes)
     for word in np.flatnonzero(moments.counts == 0):
         classes[word] = np.argmin(sizes)
         sizes[classes[word]] += 1
@@ -142,16 +142,16 @@ def frequent_words_and_clusters(
     classes[order[:n_frequent]] = np.arange(n_frequent)
     rest = order[n_frequent:]
     lengths = np.linalg.norm(vectors[rest], axis=1)
-    known, unknown = rest[lengths > 0], rest[lengths == 0]
-    if len(known):
-        points = vectors[known] / lengths[lengths > 0, None]
+    nonzero, zero = rest[lengths > 0], rest[lengths == 0]
+    if len(nonzero):
+        points = vectors[nonzero] / lengths[lengths > 0, None]
         k = min(n_clusters, len(np.unique(points, axis=0)))
         largest = int(np.ceil(_LARGEST_OF_RARE * len(points) / k))
         means = KMeans(k, n_init=1, max_iter=25, random_state=seed)
-        weights = np.sqrt(counts[known] + 1.0)
-        classes[known] = n_frequent + _bounded_clusters(means, points, weights, k, largest)
+        weights = np.sqrt(counts[nonzero] + 1.0)
+        classes[nonzero] = n_frequent + _bounded_clusters(means, points, weights, k, largest)
     capacity = max(1, int(np.ceil(_LARGEST_OF_RARE * len(rest) / max(n_clusters, 1))))
-    classes[unknown] = len(counts) + np.arange(len(unknown)) // capacity
+    classes[zero] = len(counts) + np.arange(len(zero)) // capacity
     # Numbered by their first word, whatever the numbers that the clustering gave.
     _, first, names = np.unique(classes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first, kind="stable"))[names].astype(np.intp)
@@ -173,23 +173,23 @@ def _bounded_clusters(
     clusters = np.empty(len(points), dtype=np.intp)
     sizes = np.zeros(n_clusters, dtype=np.intp)
     for i in np.argsort(-weights, kind="stable"):
-        chosen = clusters[i] = np.argmin(distances[i])
-        sizes[chosen] += 1
-        if sizes[chosen] == capacity:
-            distances[:, chosen] = np.inf
+        nearest = clusters[i] = np.argmin(distances[i])
+        sizes[nearest] += 1
+        if sizes[nearest] == capacity:
+            distances[:, nearest] = np.inf
     return clusters
 
 
-def _directions(moments: Moments, seen: Ints) -> Floats:
+def _directions(moments: Moments, words: Ints) -> Floats:
     """Return unit vectors (n_seen, <= 64): shrunken mean states along their main directions."""
-    counts, n = moments.counts[seen].astype(np.float64), max(moments.n, 1)
-    offsets = moments.sums[seen] / counts[:, None] - moments.mean
+    counts, n = moments.counts[words].astype(np.float64), max(moments.n, 1)
+    offsets = moments.sums[words] / counts[:, None] - moments.mean
     shrunken = offsets * (counts / (counts + _PRIOR_ROWS))[:, None]
     between = (shrunken * counts[:, None]).T @ shrunken / n
     total = moments.centred_gram() / n
     n_units = moments.n_units
     if np.trace(total) <= _SINGLE * float(moments.mean @ moments.mean):
-        return np.zeros((len(seen), 1))
+        return np.zeros((len(words), 1))
     total.flat[:: n_units + 1] += 1e-4 * np.trace(total) / n_units + 1e-12
     first = max(0, n_units - CLUSTERED_DIRECTIONS)
     _, axes = eigh(between, total, subset_by_index=[first, n_units - 1])

@@ -171,8 +171,8 @@ def shared_ridge(
         power = np.array([np.square(rotated[run]).sum(axis=0) for run in layout.runs])
         variation = float(counts.sum() - np.add.reduceat(counts**2, starts) @ inverse_of(n_rows))
         path = penalty_path(_PATH, values[-1], rounding)
-        judged = spectrum, power, variation, moments.n, len(spectrum)
-        scores = [gcv_error(a, *judged) for a in path]
+        n, n_classes = moments.n, len(spectrum)
+        scores = [gcv_error(a, spectrum, power, variation, n, n_classes) for a in path]
         alpha = float(path[int(np.argmin(scores))])
     inverse = inverse_of(spectrum + alpha)
     freedom = np.repeat((spectrum * inverse).sum(axis=1), sizes)

@@ -83,7 +83,7 @@ class RidgeReadout(StreamingReadout):
     _reads_once: ClassVar[bool] = True
     _parameters = ("coef_", "intercept_")
     _state = ("alpha_",)
-    _learned = saved(moments="_moments")
+    _training_state = saved(moments="_moments")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "alpha_": "f"}
 
     _: KW_ONLY
@@ -185,8 +185,8 @@ class RidgeReadout(StreamingReadout):
         if self.alphas is not None:
             alphas = np.asarray(self.alphas, dtype=np.float64)
         if held_out is None or self.selection == "gcv":
-            judged = spectrum.values, spectrum.power, spectrum.variation, spectrum.n
-            scores = np.array([gcv_error(alpha, *judged) for alpha in alphas])
+            values, power, variation = spectrum.values, spectrum.power, spectrum.variation
+            scores = np.array([gcv_error(a, values, power, variation, spectrum.n) for a in alphas])
         else:
             scores = self._held_out_scores(spectrum, alphas, held_out)
         self.path_ = {"alphas": alphas, "scores": scores}
@@ -258,8 +258,8 @@ def _split(blocks: ArrayBlocks, fraction: float) -> tuple[ArrayBlocks, ArrayBloc
     """Every (1 / fraction)-th row apart from the others; None where that leaves no row."""
     rows = np.arange(len(blocks.y))
     period = max(2, round(1 / fraction))
-    held: Bools = rows % period == period - 1
-    if not held.any():
+    mask: Bools = rows % period == period - 1
+    if not mask.any():
         return blocks, None
-    others = ArrayBlocks(blocks.X[~held], blocks.y[~held])
-    return others, ArrayBlocks(blocks.X[held], blocks.y[held])
+    others = ArrayBlocks(blocks.X[~mask], blocks.y[~mask])
+    return others, ArrayBlocks(blocks.X[mask], blocks.y[mask])

@@ -66,7 +66,7 @@ def gcv_error(
     """
     inverse = inverse_of(values + alpha)
     explained = float((power * (2 * inverse - values * inverse**2)).sum())
-    left = n - n_intercepts - float((values * inverse).sum())
-    if left < 1e-6 * n:
+    freedom = n - n_intercepts - float((values * inverse).sum())
+    if freedom < 1e-6 * n:
         return math.inf
-    return n * max(variation - explained, 0.0) / left**2
+    return n * max(variation - explained, 0.0) / freedom**2

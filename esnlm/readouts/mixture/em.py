@@ -176,8 +176,8 @@ class Experts(ABC):
             fresh = self.e_step(source, candidate)
             if fresh.penalised >= expected.penalised:
                 if fresh.gradient is not None and expected.gradient is not None:
-                    moved = candidate - np.asarray(weights, dtype=np.float64)
-                    memory.update(moved, expected.gradient - fresh.gradient)
+                    move = candidate - np.asarray(weights, dtype=np.float64)
+                    memory.update(move, expected.gradient - fresh.gradient)
                 return candidate, fresh
             step /= 2
         return weights, expected

@@ -102,8 +102,8 @@ class SoftmaxExperts(Experts):
         K, V = self.n_experts, self.n_classes
 
         def tile(index: int, Z: Array, codes: Array) -> tuple[Array]:
-            known = None if posteriors is None else posteriors[index]
-            experts, gate, r, _ = known or self.posterior(Z, codes, weights)
+            posterior = None if posteriors is None else posteriors[index]
+            experts, gate, r, _ = posterior or self.posterior(Z, codes, weights)
             change = search @ Z.T
             of_experts = change[: K * V].reshape(experts.shape)
             of_experts *= experts

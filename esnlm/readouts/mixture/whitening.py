@@ -219,10 +219,10 @@ def prepare(
         if rows is None:
             batches = [_Streamed(blocks, whitening, every, side) for side in (False, True)]
         else:
-            whitened = [(whitening(X), codes) for X, codes in rows]
+            pairs = [(whitening(X), codes) for X, codes in rows]
             del rows
-            Z, codes = (np.concatenate(column) for column in zip(*whitened, strict=True))
-            del whitened
+            Z, codes = (np.concatenate(column) for column in zip(*pairs, strict=True))
+            del pairs
             batches = [[(Z[part], codes[part])] for part in (~out, out)]
         train = Source(batches[0], n - int(out.sum()), n_threads)
         if out.any():

@@ -80,7 +80,7 @@ class ClassifierReadout(StreamingReadout):
     """
 
     _state = ("frequencies_", "share_")
-    _learned = saved(rows="_rows")
+    _training_state = saved(rows="_rows")
     _layouts: ClassVar[dict[str, str]] = {"frequencies_": "f V", "share_": "f"}
 
     _: KW_ONLY

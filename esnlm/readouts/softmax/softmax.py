@@ -91,7 +91,7 @@ class SoftmaxReadout(BufferedReadout):
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
     _state: ClassVar[tuple[str, ...]] = ("n_iter_",)
-    _learned = saved(n_seen="_n_seen", solver="_incremental")
+    _training_state = saved(n_seen="_n_seen", solver="_incremental")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "n_iter_": "i"}
 
     _: KW_ONLY

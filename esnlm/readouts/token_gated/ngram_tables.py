@@ -188,12 +188,12 @@ def tables_of(counted: WindowCounts) -> NgramTables:
         if length:
             numbers = contexts // n_symbols * n_classes + followers
             numbers, places = np.unique(numbers, return_inverse=True)
-            lost = np.where(cut_off[losing], drop_counts, drop_counts == counts[losing])
+            losses = np.where(cut_off[losing], drop_counts, drop_counts == counts[losing])
             counts = np.bincount(places, np.where(cut_off, counts, 1), len(numbers))
             counts = counts.astype(np.int64)
             pieces = places[losing] * N_PARTS + drop_parts
-            pieces, where = np.unique(pieces[lost > 0], return_inverse=True)
-            drop_counts = np.bincount(where, lost[lost > 0], len(pieces)).astype(np.int64)
+            pieces, where = np.unique(pieces[losses > 0], return_inverse=True)
+            drop_counts = np.bincount(where, losses[losses > 0], len(pieces)).astype(np.int64)
             losing, drop_parts = np.divmod(pieces, N_PARTS)
 
     def joined(name: str, dtype: Any) -> Array:

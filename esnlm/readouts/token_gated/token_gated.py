@@ -83,7 +83,7 @@ class TokenGatedReadout(StreamingReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
-    _learned = saved(
+    _training_state = saved(
         n_seen="_n_seen", n_rows="_n_rows", targets="_targets", survey="_pilot", passes="_passes",
         ngrams="ngrams_",
     )  # fmt: skip

@@ -56,16 +56,16 @@ def _planned(train: str, options: ControlsOptions) -> tuple[list[Row], dict[str,
     shards = train, options.held_out, options.blimp
     full, parts = planned(*shards, grid)
     direct = parts[full[0]["version"]]["readout"]["params"].get("n_direct", 0)
-    known = [name for name, control in CONTROLS.items() if direct or not control.direct]
+    valid = [name for name, control in CONTROLS.items() if direct or not control.direct]
     for name in options.controls:
-        if name not in known:
+        if name not in valid:
             raise ValueError(
                 f"--controls {name} needs direct connections: --readout lowrank with --direct of 1"
                 " at least"
             )
     settings: list[Row] = []
     runs: dict[str, Row] = {}
-    for name in (name for name in known if name in (options.controls or known)):
+    for name in (name for name in valid if name in (options.controls or valid)):
         control = CONTROLS[name]
         for topology in topologies if control.coupled else topologies[:1]:
             changed = replace(

@@ -50,11 +50,11 @@ def judged_pairs(pairs: Sequence[Pair], credit: Floats, **options: Any) -> Judge
     paradigms = np.array([f"{pair.phenomenon}\0{pair.paradigm}" for pair in pairs])
     names, places = np.unique(paradigms, return_inverse=True)
     rng = np.random.default_rng(options.pop("random_state", None))
-    values, drawn, sizes = [], [], np.bincount(places)
+    values, draws, sizes = [], [], np.bincount(places)
     for k, size in enumerate(sizes.tolist()):
         rows = np.ascontiguousarray(credit[:, places == k].T)
         values.append(rows.mean(axis=0))
-        drawn.append(resampled_sums(rows, random_state=rng, **options) / size)
+        draws.append(resampled_sums(rows, random_state=rng, **options) / size)
     phenomena = np.array([name.split("\0")[0] for name in names])
     groups = [("all", ALL), *(("phenomenon", str(name)) for name in np.unique(phenomena))]
     members = [np.ones(len(names), bool), *(phenomena == name for _, name in groups[1:])]
@@ -63,7 +63,7 @@ def judged_pairs(pairs: Sequence[Pair], credit: Floats, **options: Any) -> Judge
         groups,
         np.array([sizes[member].sum() for member in members]),
         np.stack([np.mean(np.array(values)[member], axis=0) for member in members], axis=-1),
-        np.stack([np.mean(np.array(drawn)[member], axis=0) for member in members], axis=-1),
+        np.stack([np.mean(np.array(draws)[member], axis=0) for member in members], axis=-1),
     )
 
 
@@ -85,9 +85,9 @@ def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterat
 
     The topology is that of the model with coupling, the mean over seeds that of the seeds of both.
     """
-    known = _by_control(runs)
-    for (control, own, n_units), places in known.items():
-        for (name, topology, size), others in known.items():
+    groups = _by_control(runs)
+    for (control, own, n_units), places in groups.items():
+        for (name, topology, size), others in groups.items():
             if name not in CONTROLS[control].against or size != n_units:
                 continue
             if CONTROLS[control].coupled and own != topology:
@@ -95,8 +95,8 @@ def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterat
             about = {"control": control, "against": name, "topology": topology, "n_units": size}
             for seed, (ours, theirs) in _seeds(places, others):
                 values = judged.values[ours] - judged.values[theirs]
-                drawn = judged.drawn[:, ours] - judged.drawn[:, theirs]
-                rows = _rows(judged, values, drawn, "difference")
+                draws = judged.drawn[:, ours] - judged.drawn[:, theirs]
+                rows = _rows(judged, values, draws, "difference")
                 yield from (about | {"seed": seed} | row for row in rows)
 
 
@@ -120,9 +120,9 @@ def _seeds(*places: Mapping[Any, int]) -> Iterator[tuple[Any, list[list[int]]]]:
         yield MEAN, [[each[seed] for seed in seeds] for each in places]
 
 
-def _rows(judged: Judged, values: Floats, drawn: Floats, name: str) -> Iterator[dict[str, Any]]:
+def _rows(judged: Judged, values: Floats, draws: Floats, name: str) -> Iterator[dict[str, Any]]:
     """Yield a row a group: the mean over runs of values (n_runs, n_groups), and its interval."""
-    bounds = percentile_intervals(drawn.mean(axis=1)).tolist()
+    bounds = percentile_intervals(draws.mean(axis=1)).tolist()
     means, sizes = values.mean(axis=0).tolist(), judged.sizes.tolist()
     groups = zip(judged.groups, sizes, means, bounds, strict=True)
     for (by, group), n, value, (lower, upper) in groups:

@@ -47,14 +47,14 @@ def tables(values: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[st
 
 
 def _table(
-    rows: pd.DataFrame, head: Sequence[str], across: str, wanted: Sequence[str]
+    rows: pd.DataFrame, head: Sequence[str], across: str, columns: Sequence[str]
 ) -> list[str]:
     """Return a line for each comparison or control, a column for each value of ``across``."""
     key = [name for name in _KEY if name in rows]
     body = []
     for names, several in rows.groupby(key, sort=False):
         cells = {row[across]: _cell(row) for row in several.to_dict("records")}
-        body.append([*names, *(cells.get(name, "") for name in wanted)])
+        body.append([*names, *(cells.get(name, "") for name in columns)])
     return markdown_table(head, body)
 
 

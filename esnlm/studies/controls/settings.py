@@ -10,13 +10,13 @@ FULL = "full"
 class Control(NamedTuple):
     """What differs from the full model: parameters of the reservoir, and of the readout.
 
-    ``left`` names what the readout still reads. ``leak`` None is the full model's law.
+    ``inputs`` names what the readout still reads. ``leak`` None is the full model's law.
     ``coupled``: the topology matters. ``direct``: it tells of direct connections. ``against`` are
     the controls that it is compared with.
     """
 
     says: str
-    left: str
+    inputs: str
     weights: Mapping[str, Any]
     leak: str | None = None
     readout: Mapping[str, Any] = {}

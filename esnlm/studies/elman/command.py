@@ -64,15 +64,15 @@ class GrammarOptions:
 
     def as_json(self) -> str:
         """Keyword arguments of `ElmanGrammar`."""
-        chosen = set_options(self)
-        if chosen.pop("no_gaps", False):
-            chosen["gaps"] = False
+        values = set_options(self)
+        if values.pop("no_gaps", False):
+            values["gaps"] = False
         if self.noun_phrase is not None:
             names = ("proper", "noun", "relative")
-            chosen["noun_phrase"] = dict(zip(names, self.noun_phrase, strict=True))
-        if chosen.pop("lengths", ()):
-            chosen["length_quotas"] = _quotas(self.lengths)
-        return json.dumps(chosen, sort_keys=True)
+            values["noun_phrase"] = dict(zip(names, self.noun_phrase, strict=True))
+        if values.pop("lengths", ()):
+            values["length_quotas"] = _quotas(self.lengths)
+        return json.dumps(values, sort_keys=True)
 
 
 @group()
@@ -123,9 +123,9 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.studies.elman.states import make_grammar, make_reservoir
 
-    chosen = {name: getattr(options, name, None) for name in _SETTINGS}
-    chosen["grammar"] = options.grammar.as_json()
-    settings = preset(options.preset, **{k: v for k, v in chosen.items() if v is not None})
+    values = {name: getattr(options, name, None) for name in _SETTINGS}
+    values["grammar"] = options.grammar.as_json()
+    settings = preset(options.preset, **{k: v for k, v in values.items() if v is not None})
     options = replace(options, features=options.features or FEATURES[options.preset])
     n_words, most = len(make_grammar(settings.grammar).vocabulary), max(options.features)
     if settings.word_features == "spectral" and most > n_words:

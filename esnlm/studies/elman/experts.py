@@ -104,8 +104,8 @@ def gate_information(
     for name, values in properties.items():
         joint = pd.DataFrame(gate).groupby(np.asarray(values)).sum().to_numpy()
         whole, of_both = float(entropy(joint.sum(axis=0))), entropy(joint.ravel())
-        known = whole + float(entropy(joint.sum(axis=1)) - of_both)
-        shares[name] = known / whole if whole > 0 else 0.0
+        information = whole + float(entropy(joint.sum(axis=1)) - of_both)
+        shares[name] = information / whole if whole > 0 else 0.0
     return shares
 
 

@@ -53,10 +53,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 FEATURES = {"found": (0, 6), "rachez2012": (0, 2, 5)}
 
 
-def preset(name: str, **given: Any) -> Settings:
+def preset(name: str, **changes: Any) -> Settings:
     """Return the settings of a preset, but for those given.
 
     >>> preset("rachez2012", experts=5).spectral_radius
     0.97
     """
-    return Settings(**PRESETS[name] | given)
+    return Settings(**PRESETS[name] | changes)

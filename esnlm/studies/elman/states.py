@@ -66,9 +66,10 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
     train = grammar.sample(settings.train_sentences, random_state=rng)
     test = grammar.sample(settings.test_sentences, random_state=other)
     n_kept = max(1, round(len(train) * (1 - HELD_OUT)))
-    tokens = grammar.encode(train), grammar.encode(test)
-    oracles = grammar.oracle(tokens[0]), grammar.oracle(tokens[1])
-    return Corpora(grammar, *tokens, *oracles, held_out=sum(map(len, train[:n_kept])))
+    train_tokens, test_tokens = grammar.encode(train), grammar.encode(test)
+    train_oracle, test_oracle = grammar.oracle(train_tokens), grammar.oracle(test_tokens)
+    held_out = sum(map(len, train[:n_kept]))
+    return Corpora(grammar, train_tokens, test_tokens, train_oracle, test_oracle, held_out=held_out)
 
 
 def make_reservoir(settings: Settings, n_units: int, seed: int) -> Reservoir:
@@ -118,9 +119,9 @@ def _states(
     starts = np.append(0, np.flatnonzero(tokens[:-1] == end) + 1)
     shifted = starts + np.arange(len(starts))
     states = np.empty((len(tokens), reservoir.n_units), dtype=reservoir.W_.dtype)
-    read = np.insert(tokens, starts, end)
+    text = np.insert(tokens, starts, end)
     for block, _, positions in reservoir.harvest(
-        read, starts=shifted, features=embedding, return_positions=True, reuse=True
+        text, starts=shifted, features=embedding, return_positions=True, reuse=True
     ):
         # One full stop more for each sentence: the state is that before this token.
         states[positions + 1 - np.searchsorted(shifted, positions, side="right")] = block

@@ -92,8 +92,8 @@ def sweep_figure(
                 linestyle="none" if laws else "--", linewidth=1.2, capsize=2, zorder=2,
                 label="Ueda et al., 100M words of BabyLM" + of_units,
             )  # fmt: skip
-        known = [(label, values[number]) for label, values in (baselines or {}).items()]
-        levels(axis, [(label, value) for label, value in known if value is not None])
+        lines = [(label, values[number]) for label, values in (baselines or {}).items()]
+        levels(axis, [(label, value) for label, value in lines if value is not None])
         if kind == "size":
             sizes = sorted({int(place) for place in (*theirs.index, *table["place"])})
             sizes_axis(axis, sizes, rotation=45)
@@ -136,11 +136,11 @@ def _draw_ours(
     differing = [name for name in names if name == "words" or table[name].nunique(dropna=False) > 1]
     for number, (_, rows) in enumerate(table.groupby(list(names), sort=False, dropna=False)):
         label = "ours, " + ", ".join(_NAMES[name](rows[name].iloc[0]) for name in differing)
-        known = rows.dropna(subset=measure)
+        points = rows.dropna(subset=measure)
         if not laws:
-            band(axis, known, "place", measure, label=label, **style(number))
+            band(axis, points, "place", measure, label=label, **style(number))
             continue
         # Laws have no order that a line could follow.
-        ranges = known.groupby("place")[measure].agg(["mean", "min", "max"])
+        ranges = points.groupby("place")[measure].agg(["mean", "min", "max"])
         ranges = ranges.rename(columns={"min": "lower", "max": "upper"})
         intervals(axis, ranges.index, ranges, "mean", label=label, capsize=4, **style(number))

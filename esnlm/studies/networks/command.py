@@ -93,9 +93,9 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             files[0],
             key=study.KEY,
             columns=study.COLUMNS,
-            given=lambda row: shared | {"checkpoints": str(_checkpoints(row, options.out))},
+            extras=lambda row: shared | {"checkpoints": str(_checkpoints(row, options.out))},
             cluster=options.cluster,
-            made={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
+            provenance={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
             fixed={
                 "corpus": study.digest_of(test, train),
                 "vocabulary": len(tokenizer),
@@ -128,16 +128,16 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
 
     name, colon, settings = text.partition(":")
     network_class(name)
-    chosen = _settings(separate(settings), f"--models {name}") if colon else {}
-    reservoir, known = chosen.get("reservoir", {}), Reservoir._get_param_names()
+    values = _settings(separate(settings), f"--models {name}") if colon else {}
+    reservoir, names = values.get("reservoir", {}), Reservoir._get_param_names()
     if not isinstance(reservoir, dict):
         raise ValueError(
             f"reservoir is set by its parts, as in reservoir.n_units=9, got {reservoir}"
         )
     for each in reservoir:
-        if each not in known:
-            raise ValueError(f"{each} is no setting of a reservoir, which has {', '.join(known)}")
-    return name, chosen
+        if each not in names:
+            raise ValueError(f"{each} is no setting of a reservoir, which has {', '.join(names)}")
+    return name, values
 
 
 def _settings(pairs: Sequence[str], option: str) -> dict[str, Any]:

@@ -49,12 +49,12 @@ def grid(
     from esnlm.torch.training.plan import plan_settings
 
     rows = []
-    for model, given in entries:
-        check_settings(model, given)
-        chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, given)]
-        if sizes and not is_sized(model, given):
-            chosen = [(size, settings_of_size(model, size, n_tokens, given)) for size in sizes]
-        for size, settings in chosen:
+    for model, own in entries:
+        check_settings(model, own)
+        variants: list[tuple[int | None, Mapping[str, Any]]] = [(None, own)]
+        if sizes and not is_sized(model, own):
+            variants = [(size, settings_of_size(model, size, n_tokens, own)) for size in sizes]
+        for size, settings in variants:
             training = plan_settings(model, settings, plan, one_text=one_text)
             texts = [json.dumps(dict(each), sort_keys=True) for each in (settings, training)]
             row = {"model": model, "settings": texts[0], "plan": texts[1], "size": size}
@@ -121,7 +121,7 @@ def _options(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def figure(rows: Sequence[Row]) -> Figure:
     """Held-out loss against trained parameters and against seconds of training."""
     table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
-    made, axes = panels(2)
+    chart, axes = panels(2)
     for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
         series = table.groupby(["model", "training"], sort=False)
         for number, ((model, training), group) in enumerate(series):
@@ -137,8 +137,8 @@ def figure(rows: Sequence[Row]) -> Figure:
     axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[0].set_xlabel("trained parameters")
     axes[1].set_xlabel("seconds of training")
-    legend(made, axes[0], n_columns=min(series.ngroups, 2))
-    return made
+    legend(chart, axes[0], n_columns=min(series.ngroups, 2))
+    return chart
 
 
 def lines_of(rows: pd.DataFrame, column: str) -> list[pd.DataFrame]:

@@ -36,7 +36,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     from esnlm.torch.training.plan import Plan
     from esnlm.torch.training.trainer import NetworkTrainer
 
-    train, held, tokenizer = joblib.load(setting["corpus_file"], mmap_mode="r")
+    train, validation, tokenizer = joblib.load(setting["corpus_file"], mmap_mode="r")
     device = chosen_device(setting["device"])
     torch.manual_seed(setting["seed"])
     kind = network_class(setting["model"])
@@ -52,9 +52,9 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
     start = time.perf_counter()
     # The same tokens count for all; a network trained on text without sentences reads it so.
-    starts = held.starts if plan.batching == "sentences" else None
-    scores = log_probabilities(network, held.tokens, starts, bf16=plan.bf16)
-    nll = -float(scores[held.predicted()].mean())
+    starts = validation.starts if plan.batching == "sentences" else None
+    scores = log_probabilities(network, validation.tokens, starts, bf16=plan.bf16)
+    nll = -float(scores[validation.predicted()].mean())
     scored = time.perf_counter() - start
     model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
     judged = accuracies(model, setting["blimp"])
@@ -65,7 +65,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "n_parameters_total": counts.total,
         "n_parameters_nonzero": counts.nonzero,
         "n_train_tokens": train.n_predicted,
-        "n_held_out_tokens": held.n_predicted,
+        "n_held_out_tokens": validation.n_predicted,
         "n_steps": trainer.n_steps,
         "held_out_nll": nll,
         "held_out_perplexity": math.exp(min(nll, 700.0)),

@@ -129,7 +129,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
             files[0],
             key=_KEY,
             columns=COLUMNS,
-            given=places,
+            extras=places,
             cluster=options.cluster,
         )
     for row in rows:

@@ -62,15 +62,15 @@ def study_figure(rows: Sequence[Row]) -> Figure:
 
 def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
     """Plot a column against trained parameters, one line for each kind of model."""
-    known = table.dropna(subset=column)
+    values = table.dropna(subset=column)
     for model, (colour, marker, name) in _STYLES.items():
-        rows = known[known["model"] == model]
+        rows = values[values["model"] == model]
         if rows.empty:
             continue
         # The size of n-grams is their order, and no line joins them.
-        joined = {"linestyle": "none"} if model == "kneser-ney" else {}
-        look = {"color": colour, "marker": marker, "label": name} | style | joined
+        extra = {"linestyle": "none"} if model == "kneser-ney" else {}
+        look = {"color": colour, "marker": marker, "label": name} | style | extra
         axis.plot(rows["n_parameters"], rows[column], **look)
-        if joined and column == "cross_entropy":
+        if extra and column == "cross_entropy":
             for place in rows[["n_parameters", column, "size"]].itertuples(index=False):
                 axis.annotate(str(place[2]), place[:2], xytext=(5, 4), textcoords="offset points")

@@ -131,18 +131,18 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
 
 def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the reservoir, drawn, and the readout of a kind of row."""
-    weights, chosen = options["reservoir"], options["readout"]
+    weights, parameters = options["reservoir"], options["readout"]
     if model.startswith("windows"):
         reservoir = windows.published_reservoir(n_units, n_tokens, **weights)
-        return reservoir, NormalisedSoftmaxReadout(solver="incremental", **chosen)
+        return reservoir, NormalisedSoftmaxReadout(solver="incremental", **parameters)
     # A law of leak rates is a list in JSON.
     weights = {name: tuple(v) if isinstance(v, list) else v for name, v in weights.items()}
     reservoir = Reservoir(n_units, **{"random_state": 0} | weights).fit(n_inputs=n_tokens)
     if model == "carried":
-        return reservoir, SoftmaxReadout(solver="incremental", **chosen)
+        return reservoir, SoftmaxReadout(solver="incremental", **parameters)
     if model == "gated":
         reservoir = with_token_code(reservoir)
-    return reservoir, TokenGatedReadout(n_gates=n_tokens, **chosen)
+    return reservoir, TokenGatedReadout(n_gates=n_tokens, **parameters)
 
 
 def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:

@@ -69,19 +69,19 @@ def by_windows(model: LanguageModel, tokens: Array, ends: Ints64) -> tuple[Float
         for states, following, positions in blocks.with_positions():
             rows = first + positions // (WINDOW + 1)
             logs[rows] = model.readout_.predict_log_proba_of(states, following)
-            known = ends[rows] <= len(carried)
-            if known.any():
-                beside = carried[ends[rows][known] - 1]
-                difference = max(difference, float(np.abs(states[known] - beside).max()))
+            inside = ends[rows] <= len(carried)
+            if inside.any():
+                beside = carried[ends[rows][inside] - 1]
+                difference = max(difference, float(np.abs(states[inside] - beside).max()))
     return logs, difference
 
 
 def drawn_by_windows(model: LanguageModel, prompt: str, n_tokens: int, seed: int) -> str:
     """Sample ``n_tokens`` characters, reading the window before each from a zero state."""
     tokenizer = needed(model.tokenizer_)
-    read = [int(token) for token in tokenizer.encode(prompt)]
-    before, choice = len(read), SamplingOptions(random_state=seed)
+    tokens = [int(token) for token in tokenizer.encode(prompt)]
+    before, choice = len(tokens), SamplingOptions(random_state=seed)
     for _ in range(n_tokens):
-        state = model.reservoir_.transform(np.array(read[-WINDOW:]))[-1]
-        read.append(choice.draw(model.readout_.predict_log_proba(state[None])[0]))
-    return str(tokenizer.decode(read[before:]))
+        state = model.reservoir_.transform(np.array(tokens[-WINDOW:]))[-1]
+        tokens.append(choice.draw(model.readout_.predict_log_proba(state[None])[0]))
+    return str(tokenizer.decode(tokens[before:]))

@@ -94,21 +94,21 @@ def cut_works(text: str, openings: Iterable[tuple[str, str]]) -> dict[str, str]:
     Every opening must begin exactly one paragraph, the first the text.
     """
     starts: dict[int, str] = {}
-    joined = "\n\n" + text
+    body = "\n\n" + text
     for title, opening in openings:
-        n_starts = joined.count("\n\n" + opening)
+        n_starts = body.count("\n\n" + opening)
         if n_starts != 1:
             raise CorpusError(
                 f"{title} must begin once in the text, found {n_starts} paragraphs that begin with"
                 f" {opening!r}"
             )
-        starts[joined.index("\n\n" + opening)] = title
+        starts[body.index("\n\n" + opening)] = title
     bounds = sorted(starts)
-    if text.strip() and (not bounds or joined[: bounds[0]].strip()):
+    if text.strip() and (not bounds or body[: bounds[0]].strip()):
         raise CorpusError("the text begins with a work that is not in the table of openings")
-    ends = [*bounds[1:], len(joined)]
+    ends = [*bounds[1:], len(body)]
     return {
-        starts[start]: joined[start:end].strip("\n") + "\n"
+        starts[start]: body[start:end].strip("\n") + "\n"
         for start, end in zip(bounds, ends, strict=True)
     }
 

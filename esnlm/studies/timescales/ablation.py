@@ -49,18 +49,18 @@ class Decay(NamedTuple):
         first = self.by_unit[0]
         shares = self.by_unit / first
         # Lags from the first on, to the one at which noise begins.
-        used = np.logical_and.accumulate(shares > _LEAST_SHARE, axis=0)
-        n = used.sum(axis=0)
+        mask = np.logical_and.accumulate(shares > _LEAST_SHARE, axis=0)
+        n = mask.sum(axis=0)
         lags = np.arange(len(shares))[:, None]
-        values = np.where(used, np.log(shares), 0.0)
-        mean = np.where(used, lags, 0).sum(axis=0) / np.maximum(n, 1)
-        apart = np.where(used, lags - mean, 0.0)
+        values = np.where(mask, np.log(shares), 0.0)
+        mean = np.where(mask, lags, 0).sum(axis=0) / np.maximum(n, 1)
+        apart = np.where(mask, lags - mean, 0.0)
         spread = (apart**2).sum(axis=0)
         slope = (apart * values).sum(axis=0) / spread
         times = np.where(slope < 0, -1 / slope, np.inf)
         # A unit that forgets at the next token has no slope, but a bound on its time.
-        gone = (n == 1) & (first > 0)
-        times = np.where(gone, -1 / np.log(_LEAST_SHARE), times)
+        immediate = (n == 1) & (first > 0)
+        times = np.where(immediate, -1 / np.log(_LEAST_SHARE), times)
         return np.where(first > 0, times, np.nan)
 
 
@@ -84,8 +84,8 @@ def ablation_windows(stream: TokenStream, context: int, n_lags: int, n_windows: 
         )
     number = np.arange(n_fitting.sum()) - np.repeat(np.cumsum(n_fitting) - n_fitting, n_fitting)
     first = np.repeat(np.cumsum(lengths) - lengths, n_fitting) + number * length
-    chosen = first[:: max(1, -(-len(first) // n_windows))]
-    return np.asarray(stream.tokens[chosen[:, None] + np.arange(length)]).astype(np.int64)
+    positions = first[:: max(1, -(-len(first) // n_windows))]
+    return np.asarray(stream.tokens[positions[:, None] + np.arange(length)]).astype(np.int64)
 
 
 def word_ablation(
@@ -99,7 +99,7 @@ def word_ablation(
     """
     for name, value in (("context", context), ("n_lags", n_lags), ("n_windows", n_windows)):
         Count().check(name, value)
-    read, width = _reader(model)
+    reader, width = _reader(model)
     windows = ablation_windows(stream, context, n_lags, n_windows)
     at_once = max(1, _STATE_BYTES // (4 * width * windows.shape[1]))
     totals: list[list[Any]] = []
@@ -109,7 +109,7 @@ def word_ablation(
         # Without the word, the state is one token behind.
         of_part = [
             _sums(states[:, context:], without[:, context - 1 :])
-            for states, without in zip(read(whole), read(ablated), strict=True)
+            for states, without in zip(reader(whole), reader(ablated), strict=True)
         ]
         totals = [
             [a + b for a, b in zip(total, sums, strict=True)]
@@ -125,8 +125,12 @@ def _sums(states: Array, without: Array) -> list[Any]:
     """
     apart = np.abs(states - without).astype(np.float64)
     norms = np.linalg.norm(apart, axis=2)
-    moved = norms[:, 0] > 0
-    return [int(moved.sum()), (norms[moved] / norms[moved, :1]).sum(axis=0), apart.sum(axis=0)]
+    nonzero = norms[:, 0] > 0
+    return [
+        int(nonzero.sum()),
+        (norms[nonzero] / norms[nonzero, :1]).sum(axis=0),
+        apart.sum(axis=0),
+    ]
 
 
 def _reader(model: Any) -> tuple[Reader, int]:

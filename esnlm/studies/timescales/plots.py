@@ -28,10 +28,12 @@ def plot_timescales(
     """
     figure, (left, right) = panels(2)
     layers = zip(measured, assigned, strict=True)
-    for colour, (number, (times, given)) in zip(cycle(COLOURS), enumerate(layers, 1), strict=False):
+    for colour, (number, (times, assignment)) in zip(
+        cycle(COLOURS), enumerate(layers, 1), strict=False
+    ):
         _line(left, times, label=f"layer {number}", color=colour)
-        if given is not None:
-            _line(left, given, linestyle=":", label=f"layer {number}, assigned", color=colour)
+        if assignment is not None:
+            _line(left, assignment, linestyle=":", label=f"layer {number}, assigned", color=colour)
     together = np.concatenate(list(measured))
     alpha, distance = closest_inverse_gamma(together)
     _line(right, together, color="black", label="all layers")

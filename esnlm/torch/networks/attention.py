@@ -37,28 +37,28 @@ class Attention(nn.Module):
         """Return number of trained parameters."""
         return 4 * width * (width + 1) + 2 * width + n_heads * length
 
-    def forward(self, z: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, z: Tensor, cache: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return what each place of z (B, T, width) reads, and the memory (B, m, 2 width).
 
-        ``kept`` is what the call for the places before returned; None: the beginning.
+        ``cache`` is what the call for the places before returned; None: the beginning.
         """
         normed = self.norm(z)
         others = self.others(normed)
-        if kept is not None:
-            others = torch.cat([kept, others], dim=1)
+        if cache is not None:
+            others = torch.cat([cache, others], dim=1)
         n_rows, n_all, _ = others.shape
         n_before = n_all - z.shape[1]
         queries = functional.pad(self.queries(normed), (0, 0, n_before, 0))
         lengths = np.full(n_rows, n_all, dtype=np.int64)
-        found = self._over(queries.flatten(0, 1), others.flatten(0, 1), lengths)
-        found = found.unflatten(0, (n_rows, n_all))[:, n_before:]
-        return self.out(found), others[:, max(0, n_all - self.length + 1) :]
+        outputs = self._over(queries.flatten(0, 1), others.flatten(0, 1), lengths)
+        outputs = outputs.unflatten(0, (n_rows, n_all))[:, n_before:]
+        return self.out(outputs), others[:, max(0, n_all - self.length + 1) :]
 
     def packed(self, z: Tensor, lengths: Ints64) -> Tensor:
         """Return what each place reads of z (n, width), sequences of ``lengths`` end to end."""
         normed = self.norm(z)
-        found: Tensor = self.out(self._over(self.queries(normed), self.others(normed), lengths))
-        return found
+        outputs: Tensor = self.out(self._over(self.queries(normed), self.others(normed), lengths))
+        return outputs
 
     def _over(self, queries: Tensor, others: Tensor, lengths: Ints64) -> Tensor:
         """Return what queries (n, width) read from ``others``, keys and values (n, 2 width)."""
@@ -75,9 +75,9 @@ class Attention(nn.Module):
         kv = torch.cat([kv[:-1], kv[1:]], dim=1).view(n_chunks, 2 * size, 2, self.n_heads, -1)
         k, v = kv[:, :, 0], kv[:, :, 1]
         scores = torch.einsum("cihd,cjhd->chij", q, k) / (width // self.n_heads) ** 0.5
-        seen = (self.distance >= 0) & (self.distance < size) & (self.distance <= since_start)
+        mask = (self.distance >= 0) & (self.distance < size) & (self.distance <= since_start)
         by_distance = self.distances[:, self.distance.clamp(0, size - 1)]
-        scores = (scores + by_distance).masked_fill(~seen[:, None], float("-inf"))
+        scores = (scores + by_distance).masked_fill(~mask[:, None], float("-inf"))
         shares = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-        found = torch.einsum("chij,cjhd->cihd", shares.to(v.dtype), v)
-        return found.reshape(n_chunks * size, width)[:n]
+        outputs = torch.einsum("chij,cjhd->cihd", shares.to(v.dtype), v)
+        return outputs.reshape(n_chunks * size, width)[:n]

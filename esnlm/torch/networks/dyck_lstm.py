@@ -133,11 +133,11 @@ def mean_squared_error(network: DyckLSTM, sequences: Brackets) -> float:
 def right_sequences(network: DyckLSTM, sequences: Brackets) -> Bools:
     """Whether the allowed closers are those above 1/2 at every step of a sequence, (n,)."""
     network.eval()
-    found = [
+    results = [
         (((network(batch.tokens) > 0.5) == batch.allowed).all(dim=2) | ~batch.inside).all(dim=1)
         for batch in sequences.batches()
     ]
-    return torch.cat(found)[sequences.by_length().argsort()].cpu().numpy()
+    return torch.cat(results)[sequences.by_length().argsort()].cpu().numpy()
 
 
 @torch.inference_mode()

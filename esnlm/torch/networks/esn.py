@@ -46,8 +46,8 @@ class ReservoirNetwork(Network):
     def __post_init__(self) -> None:
         """Build reservoir and recurrence; raise ValueError if the number of inputs does not fit."""
         check_parameters(self)
-        self._given = isinstance(self.reservoir, Reservoir)
-        if not self._given:
+        self._has_weights = isinstance(self.reservoir, Reservoir)
+        if not self._has_weights:
             self.reservoir = Reservoir(**self._merged(self.reservoir or {}))
         reservoir: Reservoir = self.reservoir
         n_inputs = min(self.n_features, self.n_tokens) or self.n_tokens
@@ -77,7 +77,7 @@ class ReservoirNetwork(Network):
 
     def given_weights(self) -> Arrays:
         """Return the weights of a `Reservoir` that was given: its seed may not draw them again."""
-        return with_prefix("reservoir", self.reservoir.state_dict()) if self._given else {}
+        return with_prefix("reservoir", self.reservoir.state_dict()) if self._has_weights else {}
 
     @classmethod
     def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
@@ -106,11 +106,13 @@ class ReservoirNetwork(Network):
     def frozen_weights(self) -> list[Any]:
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
 
-    def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
-        merged = self.RESERVOIR | defaults | {name: rebuild(value) for name, value in given.items()}
+    def _merged(self, settings: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+        merged = (
+            self.RESERVOIR | defaults | {name: rebuild(value) for name, value in settings.items()}
+        )
         if merged.get("random_state") is None:  # drawn as all other weights are
             merged["random_state"] = int(torch.randint(2**31 - 1, ()))
-        unused = unused_parameters(Reservoir, merged).keys() - given.keys()
+        unused = unused_parameters(Reservoir, merged).keys() - settings.keys()
         return {name: value for name, value in merged.items() if name not in unused}
 
 
@@ -228,9 +230,9 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         reservoir = Reservoir(**start.get_params() | {"input_degree": None})
         return reservoir.set_weights(start.W_, W_in, start.bias_, start.leak_rate_)
 
-    def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
-        n_units = given.get("n_units", self.RESERVOIR["n_units"])
-        return super()._merged(given, degree=max(1, n_units // 2), **defaults)
+    def _merged(self, settings: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+        n_units = settings.get("n_units", self.RESERVOIR["n_units"])
+        return super()._merged(settings, degree=max(1, n_units // 2), **defaults)
 
 
 def output_layer(n_units: int, n_tokens: int, rank: int | None, dtype: torch.dtype) -> Any:

@@ -158,17 +158,17 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         """Hidden (B, T, width); the state is the reservoir's, the last tokens, and what is kept."""
         n_rows, n_steps = tokens.shape
         before = tokens.new_full((n_rows, self.n_direct), self.n_tokens)
-        reservoir, before, kept = (None, before, None) if state is None else state
+        reservoir, before, cache = (None, before, None) if state is None else state
         text, states = torch.cat([before, tokens], dim=1), None
         if self.state:
             states, reservoir = super().encode(tokens, reservoir)
         last = [text[:, self.n_direct - k :][:, :n_steps] for k in range(self.n_direct)]
         z = self._joined(states, last)
         if self.attention:
-            read, kept = self.attend(z, kept)
-            z = z + self.drop(read)
+            context, cache = self.attend(z, cache)
+            z = z + self.drop(context)
         after = text[:, text.shape[1] - self.n_direct :]
-        return self._deepened(z), (reservoir, after, kept)
+        return self._deepened(z), (reservoir, after, cache)
 
     def start(self, width: int) -> Tensor:
         """Return the hidden vector (width,) of the zero state and no last tokens."""
@@ -221,19 +221,19 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         features = [self.inputs.vectors] if self.n_features else []
         return [*super().frozen_weights(), *features] if self.state else []
 
-    def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
-        coupled = {} if self.COUPLED.keys().isdisjoint(given) else self.COUPLED
-        return super()._merged(given, **{**defaults, **coupled})
+    def _merged(self, settings: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+        coupled = {} if self.COUPLED.keys().isdisjoint(settings) else self.COUPLED
+        return super()._merged(settings, **{**defaults, **coupled})
 
     def _joined(self, states: Tensor | None, last: list[Tensor]) -> Tensor:
         """States (..., N) and the last tokens, each (...) -> z (..., width)."""
         vectors = [self._looked_up(t, ids) for t, ids in zip(self.tokens, last, strict=True)]
         if states is not None:
             standardised = (states - self.mean) / self.deviation
-            read = self.read_state(standardised.to(self.read_state.weight.dtype))
+            vector = self.read_state(standardised.to(self.read_state.weight.dtype))
             if self.gates:
-                read = read * (2 * torch.sigmoid(self.gate(vectors[0])))
-            vectors.insert(0, read)
+                vector = vector * (2 * torch.sigmoid(self.gate(vectors[0])))
+            vectors.insert(0, vector)
         if len(self.pairs):
             vectors.append(self._looked_up(self.pair_vectors, self._pair_rows(*last[:2])))
         z: Tensor = self.drop(sum(vectors[1:], vectors[0]))

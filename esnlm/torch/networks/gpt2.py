@@ -57,9 +57,9 @@ class GPT2(Network):
                 f"n_units must be a multiple of n_heads={self.n_heads}, got {self.n_units}"
             )
         self.longest, self.stride = self.context, max(1, self.context // 2)
-        named: dict[str, Any] = {theirs: getattr(self, ours) for ours, theirs in SIZES.items()}
-        named |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), self.dropout)
-        config = GPT2Config(vocab_size=self.n_tokens, bos_token_id=None, eos_token_id=None, **named)
+        sizes: dict[str, Any] = {theirs: getattr(self, ours) for ours, theirs in SIZES.items()}
+        sizes |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), self.dropout)
+        config = GPT2Config(vocab_size=self.n_tokens, bos_token_id=None, eos_token_id=None, **sizes)
         self.transformer = GPT2Model(config)
 
     @classmethod
@@ -90,9 +90,9 @@ class GPT2(Network):
         cache = DynamicCache(config=self.transformer.config)
         for layer, (keys, values) in enumerate(state or ()):
             cache.update(keys, values, layer)
-        done = self.transformer(tokens, past_key_values=cache, use_cache=True)
-        states = tuple((layer.keys, layer.values) for layer in done.past_key_values.layers)
-        return done.last_hidden_state, states
+        outputs = self.transformer(tokens, past_key_values=cache, use_cache=True)
+        states = tuple((layer.keys, layer.values) for layer in outputs.past_key_values.layers)
+        return outputs.last_hidden_state, states
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V), by the embedding (tied)."""
@@ -175,9 +175,9 @@ def _tokenizer(folder: Path, n_tokens: int) -> Tokenizer:
         for path in files:
             if not path.exists():
                 raise ModelFormatError(f"{folder} has no tokenizer.json and no {path.name}")
-        made = ByteLevelBPETokenizer.from_file(*map(str, files))
-        made.add_special_tokens([AddedToken(END_OF_TEXT)])
-        tokenizer = Tokenizer(made._tokenizer, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()
+        bpe = ByteLevelBPETokenizer.from_file(*map(str, files))
+        bpe.add_special_tokens([AddedToken(END_OF_TEXT)])
+        tokenizer = Tokenizer(bpe._tokenizer, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()
     if len(tokenizer) != n_tokens:
         raise ModelFormatError(
             f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model {n_tokens}"

@@ -49,12 +49,12 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     check_names(settings, [each for each in kind.arguments() if each != "n_tokens"], name)
 
 
-def check_names(settings: Collection[str], known: Collection[str], what: str) -> None:
+def check_names(settings: Collection[str], names: Collection[str], what: str) -> None:
     """Raise ValueError for a setting that ``what`` does not have."""
     for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise ValueError(f"{name} is no setting of {what}, which has {', '.join(known)}{hint}")
+        if name not in names:
+            hint = did_you_mean(name, names)
+            raise ValueError(f"{name} is no setting of {what}, which has {', '.join(names)}{hint}")
 
 
 def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:
@@ -68,11 +68,11 @@ def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:
 
 
 def settings_of_size(
-    name: str, n_parameters: int, n_tokens: int, given: Mapping[str, Any] | None = None
+    name: str, n_parameters: int, n_tokens: int, changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return constructor arguments with the nearest number of trained parameters.
 
-    A published size within 5 % is preferred. ``given`` settings stay; others are the defaults. The
+    A published size within 5 % is preferred. ``changes`` stay; others are the defaults. The
     candidates are compared one by one, as width and depth may grow together. ValueError if none
     is within a quarter of ``n_parameters``.
     """
@@ -82,10 +82,10 @@ def settings_of_size(
         return abs(n_trained(name, settings, n_tokens) - n_parameters)
 
     for settings in kind.PUBLISHED:
-        chosen = merged(settings, given or {})
-        if distance(chosen) <= 0.05 * n_parameters:
-            return chosen
-    candidates = (merged(settings, given or {}) for settings in kind.family())
+        candidate = merged(settings, changes or {})
+        if distance(candidate) <= 0.05 * n_parameters:
+            return candidate
+    candidates = (merged(settings, changes or {}) for settings in kind.family())
     smallest = next(candidates)
     smaller = takewhile(lambda settings: distance(settings) < 3 * n_parameters, candidates)
     best = min(chain([smallest], smaller), key=distance)
@@ -97,23 +97,23 @@ def settings_of_size(
     return best
 
 
-def is_sized(name: str, given: Mapping[str, Any]) -> bool:
+def is_sized(name: str, settings: Mapping[str, Any]) -> bool:
     """Whether the given settings determine the network's size.
 
     >>> is_sized("aerc", {"n_units": 9, "n_hidden": 2}), is_sized("esn", {"rank": 8})
     (True, False)
     """
     first, second = islice(network_class(name).family(), 2)
-    return merged(first, given) == merged(second, given)
+    return merged(first, settings) == merged(second, settings)
 
 
-def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the given ones over them, mappings entry by entry.
 
     >>> merged({"reservoir": {"n_units": 9}, "rank": 2}, {"reservoir": {"degree": 4}})
     {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}
     """
-    both = {**settings, **given}
+    both = {**settings, **changes}
     for name, value in settings.items():
         if isinstance(value, Mapping) and isinstance(both[name], Mapping):
             both[name] = {**value, **both[name]}

@@ -61,8 +61,8 @@ class TwoLevelSoftmax(nn.Module):
         The most frequent words have a class of their own, the others stand beside similar ones.
         """
         root = len(counts) ** 0.5
-        sizes = round(3 * root), max(1, round(1.5 * root))
-        word_class = frequent_words_and_clusters(counts, vectors, *sizes, seed)
+        n_frequent, n_clusters = round(3 * root), max(1, round(1.5 * root))
+        word_class = frequent_words_and_clusters(counts, vectors, n_frequent, n_clusters, seed)
         self.word_class.copy_(torch.from_numpy(word_class))
         self._arrange(word_class)
         mass = counts + _PSEUDOCOUNT
@@ -158,14 +158,14 @@ class _Within(torch.autograd.Function):
         """Return gradients of hidden vectors (n, D), ``coef`` (V, D) and ``intercept`` (V,)."""
         hidden, coef, *errors = ctx.saved_tensors
         to_hidden, to_coef = torch.zeros_like(hidden), torch.empty_like(coef)
-        to_intercept, done = coef.new_zeros(len(coef)), 0
+        to_intercept, position = coef.new_zeros(len(coef)), 0
         for (row, last_row, word, last_word), error in zip(ctx.spans, errors, strict=True):
-            to_coef[done:word], done = 0.0, last_word
+            to_coef[position:word], position = 0.0, last_word
             dz = error * above[row:last_row, None]
             to_intercept[word:last_word] = dz.sum(dim=0)
             torch.mm(dz, coef[word:last_word], out=to_hidden[row:last_row])
             torch.mm(dz.t(), hidden[row:last_row], out=to_coef[word:last_word])
-        to_coef[done:] = 0.0
+        to_coef[position:] = 0.0
         return to_hidden, None, to_coef, to_intercept, None
 
 

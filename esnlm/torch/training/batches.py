@@ -186,9 +186,9 @@ def _harvested(network: Network, parts: list[Batch]) -> dict[int, tuple[Bools, T
 
 def _hidden(network: Network, part: Batch, harvested: Callable[[], Any], place: int) -> Tensor:
     """Return the hidden vectors of a batch's counted places, and forget what was read there."""
-    read, states = harvested().pop(place)
-    hidden: Tensor = network.hidden_of(states, read.sum(axis=1))
-    counted = np.flatnonzero(part.counted[read])
+    mask, states = harvested().pop(place)
+    hidden: Tensor = network.hidden_of(states, mask.sum(axis=1))
+    counted = np.flatnonzero(part.counted[mask])
     if len(counted) == len(hidden):
         return hidden
     return hidden.index_select(0, on_device(counted, hidden.device))

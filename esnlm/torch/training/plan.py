@@ -106,30 +106,30 @@ def check_readable(plan: Plan, most: int) -> None:
 
 
 def plan_settings(
-    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], *, one_text: bool = False
+    model: str, settings: Mapping[str, Any], changes: Mapping[str, Any], *, one_text: bool = False
 ) -> dict[str, Any]:
-    """Return settings of `Plan` for a network: the recipe of its paper, overridden by ``given``.
+    """Return settings of `Plan` for a network: the recipe of its paper, overridden by ``changes``.
 
     ``settings`` are the network's constructor arguments; windows are as long as its context. With
     ``one_text`` the corpus has no sentence boundaries: windows or streams of the text take the
     place of sentences. ValueError for a setting that is unknown, out of range, or without effect.
     """
     kind = network_class(model)
-    plan = {**kind.RECIPE, **given}
+    plan = {**kind.RECIPE, **changes}
     context = settings.get("context", kind.arguments().get("context"))
     if "context" in kind.arguments():
         Count().check("context", context)
     slides = issubclass(kind, WindowedNetwork)
     if one_text and plan.get("batching", "sentences") == "sentences":
-        if "batching" in given:
+        if "batching" in changes:
             raise ValueError("batching='sentences' needs sentences or documents: not reset='never'")
         batching = "windows" if context else "streams"
         plan = {"length": context or 128, **plan, "batching": batching}
-    if "length" not in given and (slides or (context and context < Plan.length)):
+    if "length" not in changes and (slides or (context and context < Plan.length)):
         plan["length"] = context
     check_names(plan, Plan.__dataclass_fields__, "a plan")
     unused = unused_parameters(Plan, plan)
-    plan = {name: value for name, value in plan.items() if name in given or name not in unused}
+    plan = {name: value for name, value in plan.items() if name in changes or name not in unused}
     try:
         checked = Plan(**plan)
     except TypeError as error:

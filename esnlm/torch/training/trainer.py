@@ -100,22 +100,22 @@ class NetworkTrainer(ResumableRun):
         }
         return dict(json.loads(json.dumps(settings)))
 
-    def _begin(self, found: Checkpoint | None) -> int:
+    def _begin(self, checkpoint: Checkpoint | None) -> int:
         """Begin anew or from a checkpoint; return the predicted tokens of the whole run."""
         device = self.network.device
         self._state: State = None
         self._nll = torch.zeros(2, dtype=torch.float64, device=device)
         self._since = (0, 0.0)
-        if found is not None:
-            facts, arrays, rank = found.facts, found.arrays, self.processes.rank
+        if checkpoint is not None:
+            facts, arrays, rank = checkpoint.facts, checkpoint.arrays, self.processes.rank
             self.last_score, self._since = facts["score"], tuple(facts["since"])
             self.optimizer.load(arrays)
             self.averaging.restore(facts["averaging"], arrays)
             self._state = restored_state(facts["carried"], arrays, rank, device)
             self._nll = torch.from_numpy(arrays["nll"][rank]).to(device)
         passes, rest = divmod(self.n_steps, self.steps_a_pass)
-        begun = islice(self.batches.of_pass(passes), rest * self.plan.accumulate)
-        return self.batches.n_predicted * passes + sum(int(b.counted.sum()) for b in begun)
+        earlier = islice(self.batches.of_pass(passes), rest * self.plan.accumulate)
+        return self.batches.n_predicted * passes + sum(int(b.counted.sum()) for b in earlier)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
         shape, carried = described_state(self._state, self.processes)
@@ -199,13 +199,13 @@ class NetworkTrainer(ResumableRun):
             self._nll[0] += losses.detach().double().sum()
         self._nll[1] += len(rows)
         if hidden.requires_grad:
-            roots, given = [hidden], [grads[0] if len(grads) == 1 else torch.cat(grads)]
+            roots, gradients = [hidden], [grads[0] if len(grads) == 1 else torch.cat(grads)]
             padded = self.plan.batching == "sentences"
             penalty = self.network.penalty(batch.counted if padded else None)
             if penalty is not None:
                 roots.append(penalty)
-                given.append(penalty.new_tensor(len(rows) / n_predicted))
-            torch.autograd.backward(roots, given)
+                gradients.append(penalty.new_tensor(len(rows) / n_predicted))
+            torch.autograd.backward(roots, gradients)
 
     def _read(self, batch: Batch, rows: Ints64, steps: Ints64) -> Tensor:
         """Hidden (n, D) of the counted places, with gradient."""
@@ -231,9 +231,11 @@ class NetworkTrainer(ResumableRun):
         with self._untimed():
             self.processes.sum([self._nll])
             if self.is_first and self.held_out is not None:
-                network, held = self.averaging.network, self.held_out
-                scores = log_probabilities(network, held.tokens, held.starts, bf16=self.plan.bf16)
-                self.last_score = -float(scores[held.predicted()].mean())
+                network, stream = self.averaging.network, self.held_out
+                scores = log_probabilities(
+                    network, stream.tokens, stream.starts, bf16=self.plan.bf16
+                )
+                self.last_score = -float(scores[stream.predicted()].mean())
                 begins += int(self.averaging.add_loss(self.last_score))
             if self.is_first:
                 total, n = self._nll.tolist()
