@@ -1,11 +1,12 @@
 """Streams: a token sequence cut into ranges that a reservoir reads side by side."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.utils.arrays import Bools, Ints64, checked_positions
+from esnlm.utils.arrays import Array, Bools, Ints64, checked_positions
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,25 @@ class Step:
     positions: Ints64
     restart: Bools
     keep: Bools
+
+    def tiled(self, n_tiles: int, width: int, dtype: np.dtype[Any]) -> tuple[Ints64, Ints64, Array]:
+        """Return positions and targets (n_tiles, n_steps * width), and the carry of states.
+
+        A target is the number of the pair in the block, or -1. The carry (n_tiles, (n_steps + 1) *
+        width) is the factor, 0 or 1, of the state before each step and after the last. Streams that
+        do not exist are zeros.
+        """
+
+        def by_tile(array: Array) -> Array:
+            padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
+            padded[: len(array)] = array
+            return padded.reshape(n_tiles, width, -1).transpose(0, 2, 1).reshape(n_tiles, -1)
+
+        positions, keep, restart = map(by_tile, (self.positions, self.keep, self.restart))
+        after = np.zeros((n_tiles, width), dtype=np.bool_)
+        carry = 1 - np.concatenate((restart, after), axis=1).astype(dtype)
+        targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
+        return positions, targets, carry
 
 
 class StreamPlan:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -11,7 +11,7 @@ import scipy.sparse
 from esnlm.kernels import recurrence as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.kernels.llvm_vectors import LINE_BYTES
-from esnlm.reservoir.parallel_streams import Step, StreamPlan
+from esnlm.reservoir.parallel_streams import StreamPlan
 from esnlm.utils.arrays import Array, Ints64, checked_tokens
 from esnlm.utils.threads import map_tiles
 
@@ -23,6 +23,8 @@ _CYCLIC_UNITS = 4
 _CYCLIC_UNITS_ALONE = 8
 
 _TABLE_BYTES = 256 << 20
+#: State of each tile, and memory to work in.
+_States: TypeAlias = list[tuple[Array, Array]]
 
 
 class Drive:
@@ -66,6 +68,16 @@ class Drive:
         return np.ascontiguousarray((columns.toarray() if self._sparse else columns).T + self._bias)
 
 
+class _Block(NamedTuple):
+    """Steps of all streams, ``width`` of them a tile: arguments of the kernels, tile by tile."""
+
+    width: int
+    table: Array
+    rows: Ints64
+    carry: Array
+    targets: Ints64
+
+
 class Recurrence(ABC):
     """W and leak rates in the form that the kernels of one pattern of connections read."""
 
@@ -102,10 +114,9 @@ class Recurrence(ABC):
             step = plan.step(first, min(n_steps, plan.n_steps - first))
             if first == 0 and initial_state is not None:
                 step.restart[0, 0] = False
-            positions, targets, carry = _tiled(step, len(states), width, out.dtype)
-            table, rows = drive.rows(text[positions])
-            advance = partial(self._advance, width, states, out, table, rows, carry, targets)
-            map_tiles(advance, range(len(states)), n_threads)
+            positions, targets, carry = step.tiled(len(states), width, out.dtype)
+            block = _Block(width, *drive.rows(text[positions]), carry, targets)
+            map_tiles(partial(self._advance, states, out, block), range(len(states)), n_threads)
             positions = positions[targets >= 0]
             if len(positions):
                 following = checked_tokens(text[positions + 1], drive.n_tokens).astype(np.int64)
@@ -116,24 +127,15 @@ class Recurrence(ABC):
         """Return the streams of a tile."""
 
     @abstractmethod
-    def _memory(
-        self, n_streams: int, n_steps: int, initial_state: Array | None
-    ) -> tuple[list[tuple[Array, Array]], Array]:
-        """Return the state and working memory of each tile, and an array for a block's states."""
+    def _memory(self, n_streams: int, n_steps: int, state: Array | None) -> tuple[_States, Array]:
+        """Return state and working memory of each tile, and an array for the states of a block.
+
+        ``state`` (n_units,) is the first stream's.
+        """
 
     @abstractmethod
-    def _advance(
-        self,
-        width: int,
-        states: list[tuple[Array, Array]],
-        out: Array,
-        table: Array,
-        rows: Ints64,
-        carry: Array,
-        targets: Ints64,
-        tile: int,
-    ) -> None:
-        """Advance the ``width`` streams of a tile by a block."""
+    def _advance(self, states: _States, out: Array, block: _Block, tile: int) -> None:
+        """Advance a tile by a block, and put into ``out`` the states that have targets."""
 
     @abstractmethod
     def _columns(self, out: Array, targets: Ints64, n_threads: int | None) -> Array:
@@ -184,33 +186,21 @@ class GatheredRecurrence(Recurrence):
     def _width(self, n_streams: int) -> int:
         return kernels.TILE
 
-    def _memory(
-        self, n_streams: int, n_steps: int, initial_state: Array | None
-    ) -> tuple[list[tuple[Array, Array]], Array]:
+    def _memory(self, n_streams: int, n_steps: int, state: Array | None) -> tuple[_States, Array]:
         dtype, n_units, width = self._leak.dtype, self._n_units, kernels.TILE
         n_tiles = -(-n_streams // width)
-        state, work = (aligned((n_tiles, n_units * width), dtype) for _ in range(2))
-        if initial_state is not None:
-            state[0, ::width] = initial_state
+        old, work = (aligned((n_tiles, n_units * width), dtype) for _ in range(2))
+        if state is not None:
+            old[0, ::width] = state
         # A cache line more than the block: rows of a power of two would share cache sets.
         out = aligned((n_units, n_tiles * width * n_steps + self._count), dtype)
-        return list(zip(state, work, strict=True)), out
+        return list(zip(old, work, strict=True)), out
 
-    def _advance(
-        self,
-        width: int,
-        states: list[tuple[Array, Array]],
-        out: Array,
-        table: Array,
-        rows: Ints64,
-        carry: Array,
-        targets: Ints64,
-        tile: int,
-    ) -> None:
-        like = (0,) * (width // self._count)
+    def _advance(self, states: _States, out: Array, block: _Block, tile: int) -> None:
+        like = (0,) * (block.width // self._count)
         kernels.run_gathered(
-            *self._W, table, rows[tile], carry[tile], self._leak, self._code,
-            *states[tile], out, tile * rows.shape[1], like,
+            *self._W, block.table, block.rows[tile], block.carry[tile], self._leak, self._code,
+            *states[tile], out, tile * block.rows.shape[1], like,
         )  # fmt: skip
 
     def _columns(self, out: Array, targets: Ints64, n_threads: int | None) -> Array:
@@ -238,39 +228,28 @@ class CyclicRecurrence(Recurrence):
         table, rows = drive.rows(tokens)
         carry = np.ones((1, len(tokens) + 1), dtype=out.dtype)
         states, _ = self._memory(1, 0, state)
-        targets = np.arange(len(tokens))[None]
-        self._advance(1, states, out, table, rows[None], carry, targets, 0)
+        block = _Block(1, table, rows[None], carry, np.arange(len(tokens))[None])
+        self._advance(states, out, block, 0)
         return out
 
     def _width(self, n_streams: int) -> int:
         return 1 if n_streams == 1 else _CYCLIC_TILE
 
-    def _memory(
-        self, n_streams: int, n_steps: int, initial_state: Array | None
-    ) -> tuple[list[tuple[Array, Array]], Array]:
+    def _memory(self, n_streams: int, n_steps: int, state: Array | None) -> tuple[_States, Array]:
         width = self._width(n_streams)
         size = self._lanes(width) * self._count
         states = [self._states(width, size) for _ in range(-(-n_streams // width))]
-        if initial_state is not None:
-            self._begin(states[0][0], initial_state, size)
+        if state is not None:
+            states[0][0][: self._n_units + size] = np.resize(state, self._n_units + size)
         return states, aligned((n_streams * n_steps, self._n_units), self._leak.dtype)
 
-    def _advance(
-        self,
-        width: int,
-        states: list[tuple[Array, Array]],
-        out: Array,
-        table: Array,
-        rows: Ints64,
-        carry: Array,
-        targets: Ints64,
-        tile: int,
-    ) -> None:
-        lanes = self._lanes(width)
+    def _advance(self, states: _States, out: Array, block: _Block, tile: int) -> None:
+        lanes = self._lanes(block.width)
         weights, leak = self._in_blocks(lanes)
         kernels.run_cyclic(
-            self._offsets, weights, table, rows[tile], carry[tile], leak, self._code,
-            *states[tile], out, targets[tile], (0,) * (lanes * width), (0,) * lanes,
+            self._offsets, weights, block.table, block.rows[tile], block.carry[tile], leak,
+            self._code, *states[tile], out, block.targets[tile], (0,) * (lanes * block.width),
+            (0,) * lanes,
         )  # fmt: skip
 
     def _columns(self, out: Array, targets: Ints64, n_threads: int | None) -> Array:
@@ -286,9 +265,6 @@ class CyclicRecurrence(Recurrence):
         pitch += self._count if pitch * self._leak.itemsize % 1024 == 0 else 0
         shape = (width * pitch,)
         return aligned(shape, self._leak.dtype), aligned(shape, self._leak.dtype)
-
-    def _begin(self, states: Array, state: Array, size: int) -> None:
-        states[: self._n_units + size] = np.resize(state, self._n_units + size)
 
     def _in_blocks(self, lanes: int) -> tuple[Array, Array]:
         """Return the weights block of units by block, and leak rates, padded with zeros."""
@@ -316,25 +292,3 @@ def _padded(vector: Array, size: int) -> Array:
     out = aligned((size,), vector.dtype)
     out[: len(vector)] = vector
     return out
-
-
-def _tiled(
-    step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
-) -> tuple[Ints64, Ints64, Array]:
-    """Return positions and targets (n_tiles, steps * width) of a step, and the carry of its states.
-
-    A target is the number of the pair in the block, or -1. The carry (n_tiles, (steps + 1) * width)
-    is the factor, 0 or 1, of the state before each step and after the last. Streams that do not
-    exist are zeros.
-    """
-
-    def by_tile(array: Array) -> Array:
-        padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
-        padded[: len(array)] = array
-        return padded.reshape(n_tiles, width, -1).transpose(0, 2, 1).reshape(n_tiles, -1)
-
-    positions, keep, restart = map(by_tile, (step.positions, step.keep, step.restart))
-    after = np.zeros((n_tiles, width), dtype=np.bool_)
-    carry = 1 - np.concatenate((restart, after), axis=1).astype(dtype)
-    targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
-    return positions, targets, carry
