@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -11,7 +12,6 @@ from cyclopts import App
 from esnlm.models.recipes import read_recipe
 from esnlm.options.parsing import app
 from esnlm.options.train import TrainOptions
-from esnlm.utils.validation import did_you_mean
 
 T = TypeVar("T")
 
@@ -33,7 +33,8 @@ def with_recipe(options: TrainOptions, *, of_text: bool = True) -> TrainOptions:
     names = setting_names()
     for name in recipe:
         if name not in names:
-            hint = did_you_mean(name, names, cutoff=0.5)
+            near = get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f": did you mean {near[0]}?" if near else ""
             raise ValueError(
                 f"{options.recipe}: settings must be options of esnlm train that make a model, got"
                 f" {name}{hint}"
