@@ -2,9 +2,12 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +172,26 @@ def test_a_scheduler_that_is_not_there_or_has_no_worker_is_named(
     ):
         run_grid(GRID, square, tmp_path / "a.csv", cluster=made.scheduler_address, **SHARED)
     assert not (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize("kind", ["silent", "http", "worker"])
+def test_a_port_that_is_no_scheduler_is_not_waited_for(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE", 1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server,
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as made,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        ports = {"silent": silent.getsockname()[1], "http": server.server_port}
+        address = f"tcp://127.0.0.1:{ports.get(kind)}"
+        if kind == "worker":
+            address = made.workers[0].address
+        with pytest.raises(ValueError, match=f"no Dask scheduler answers at {address}: "):
+            next(cluster.results(address, [], square))
+        server.shutdown()
 
 
 def test_a_worker_that_leaves_while_it_is_asked_is_no_fault(

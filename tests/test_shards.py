@@ -104,9 +104,9 @@ def split_plainly(text: str) -> list[list[str]]:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     documents: list[list[str]] = [[]]
     for line in text.split("\n"):
-        parts = [part.strip() for part in line.strip().splitlines()]
-        documents[-1] += filter(None, parts)
-        if not line.strip():
+        if line.strip():
+            documents[-1].append(line.strip())
+        else:
             documents.append([])
     return [document for document in documents if document]
 

@@ -14,7 +14,11 @@ import esnlm
 
 # scikit-learn passes y and classes by place. A model's parts, and the seed of a sample, may be.
 BY_PLACE = {"y", "classes"}
-ALSO = {"LanguageModel": {"reservoir", "readout"}, "ElmanGrammar.sample": {"random_state"}}
+ALSO = {
+    "LanguageModel": {"reservoir", "readout"},
+    "NgramLanguageModel": {"order", "tokenizer"},
+    "ElmanGrammar.sample": {"random_state"},
+}
 
 
 def public() -> Iterator[tuple[str, Any]]:

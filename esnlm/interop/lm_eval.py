@@ -67,17 +67,17 @@ class ReservoirLM(TemplateLM):
         self, string: str, add_special_tokens: bool | None = None, **others: Any
     ) -> list[int]:
         """Ids of a text, after BOS unless it spells one itself or ``add_special_tokens=False``."""
+        if add_special_tokens is None:
+            string = string.removeprefix(self._tokens.bos or "")
         ids: list[int] = self._tokens.encode(string).tolist()
-        if self._bos is None or add_special_tokens is False:
-            return ids
-        spelt = add_special_tokens is None and ids[:1] == [self._bos]
-        return ids if spelt else [self._bos, *ids]
+        return ids if self._bos is None or add_special_tokens is False else [self._bos, *ids]
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
         """Log-probability of each text after the prefix token."""
         pairs: list[Request] = []
         for request in requests:
-            ids = self.tok_encode(request.args[0], add_special_tokens=False)
+            text = request.args[0].removeprefix(self._tokens.spelling(self._prefix))
+            ids = self.tok_encode(text, add_special_tokens=False)
             begins = ids[:1] == [self._prefix]
             pairs.append((None, [self._prefix], ids[1:] if begins else ids))
         sums = self._sums(pairs)

@@ -81,9 +81,9 @@ class NgramLanguageModel(SequenceModel):
 
     _kind: ClassVar[str | None] = KIND
 
-    _: KW_ONLY
     order: int = limited(5, Count())
     tokenizer: Tokenizer | str | None = None
+    _: KW_ONLY
     reset: str = limited("sentence", OneOf(RESETS))
     n_tokens: int | None = limited(None, Count(none=True))
     discounts: str = "modified"

@@ -1,5 +1,6 @@
 """Connections to a Dask cluster (extra ``scale``), and runs of a grid as its tasks."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from esnlm.runs.subprocess_run import interrupts_blocked
+from esnlm.storage.json_files import read_json
 from esnlm.utils import __version__
 from esnlm.utils.messages import log
 from esnlm.utils.threads import available_cores
@@ -107,6 +109,7 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
         raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
     import dask
     from distributed import Client
+    from distributed.utils import LoopRunner
 
     kind, _, rest = checked(cluster).partition(":")
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -126,14 +129,32 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
                 log.info(f"dashboard: {client.dashboard_link}")
                 yield client
             return
-        place = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
         try:
-            client = Client(**place, timeout=_PATIENCE)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"no Dask scheduler answers at {cluster}: {error}") from None
+            address = cluster if "://" in cluster else read_json(Path(cluster))["address"]
+            LoopRunner().run_sync(_greet, address)
+            client = Client(address, timeout=_PATIENCE)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = str(error) or f"nothing that Dask understands in {_PATIENCE} s"
+            raise ValueError(f"no Dask scheduler answers at {cluster}: {reason}") from None
         with client:
             _check_workers(client, cluster, starts_processes=starts_processes)
             yield client
+
+
+async def _greet(address: str) -> None:
+    """Raise OSError unless a scheduler answers; without that a client waits for any open port."""
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    options = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(connect(address, timeout=_PATIENCE, **options), _PATIENCE)
+    try:
+        await comm.write({"op": "identity", "reply": True})
+        answer = await asyncio.wait_for(comm.read(), _PATIENCE)
+    finally:
+        comm.abort()
+    if "workers" not in answer:
+        raise OSError(f"that is the address of a {answer.get('type', 'process')}")
 
 
 def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:

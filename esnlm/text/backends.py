@@ -1,5 +1,7 @@
 """Tokenizers of Hugging Face's library: of words and characters, and strangers' files, checked."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +21,8 @@ ANY_CHARACTER = r"[\s\S]"
 WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
 # One engine counts and cuts: to that of `re` a combining mark is no part of a word.
 _WORDS_AND_MARKS = pre_tokenizers.Split(Regex(WORD_OR_MARK), "removed", invert=True)
+_WHITE_SPACE = pre_tokenizers.WhitespaceSplit()
+_SEPARATOR = re.compile("[\x1c-\x1f]")
 #: Share of words that end in a glued mark up to which text counts as cut up already.
 _FEW_GLUED = 0.01
 #: Ids of a tokenizer are below this: four million, of three or four bytes each.
@@ -40,9 +44,9 @@ def word_level(
         )
     lowercase = normalizers.Lowercase()
     counts: Counter[str] = Counter()
-    for text in texts:
+    for text in map(checked_text, texts):
         text = lowercase.normalize_str(text) if lower else text
-        counts.update(text if kind == "char" else text.split())
+        counts.update(text if kind == "char" else words_of(text))
     if not counts:
         raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
     if kind == "word apart" or (kind == "word auto" and is_plain(counts)):
@@ -95,6 +99,20 @@ def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
     return next((step for step in steps if step.get("type") == "ByteLevel"), None)
 
 
+def hide_boundaries(backend: Backend, boundaries: Iterable[str], unknown: str) -> None:
+    """Let boundary tokens that stand in a text be the unknown token.
+
+    Pairs of bytes never make them. Words, and pieces that are looked up whole, do.
+    """
+    normalizer = json.loads(backend.to_str())["normalizer"] or {}
+    steps = normalizer.get("normalizers", [normalizer])
+    hidden = [step["pattern"].get("String") for step in steps if step.get("type") == "Replace"]
+    new = [normalizers.Replace(t, unknown) for t in sorted(boundaries) if t not in hidden]
+    if new and not isinstance(backend.model, models.BPE):
+        before = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([*before, *new])
+
+
 def parsed_backend(data: bytes, name: str) -> Backend:
     """Return the library's tokenizer, without padding and truncation.
 
@@ -108,9 +126,35 @@ def parsed_backend(data: bytes, name: str) -> Backend:
         return backend
 
 
+def words_of(text: str) -> list[str]:
+    """Return what the library finds between white space.
+
+    To `str.split` the separators U+001C to U+001F are white space, to Unicode they are not.
+
+    >>> words_of("a\\u2028b c\\x1cd")
+    ['a', 'b', 'c\\x1cd']
+    """
+    if _SEPARATOR.search(text):
+        return [word for word, _ in _WHITE_SPACE.pre_tokenize_str(text)]
+    return text.split()
+
+
+def checked_text(text: str) -> str:
+    """Return a text; raise TokenizerError for half a character, as cut emojis in JSON have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        place = error.start
+        raise TokenizerError(
+            f"the text holds half a character, U+{ord(text[place]):04X}, at place {place}:"
+            f" {text[max(0, place - 20) : place + 20]!r}; leave it out"
+        ) from None
+    return text
+
+
 @contextmanager
-def library_errors(what: str) -> Iterator[None]:
-    """Let any error of the block begin with ``what`` is wrong.
+def library_errors(what: str, texts: Iterable[str] = ()) -> Iterator[None]:
+    """Let any error of the block, which reads ``texts``, begin with ``what`` is wrong.
 
     The library raises bare Exception, and where it panics what is none.
     """
@@ -119,6 +163,9 @@ def library_errors(what: str) -> Iterator[None]:
     except (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
+        for text in texts:
+            if isinstance(text, str):
+                checked_text(text)
         raise TokenizerError(f"{what}: {error}; expected a whole tokenizer.json") from error
 
 
@@ -150,8 +197,20 @@ def n_ids(layout: Any) -> int:
     unknown = model.get("unk_token")
     if unknown and unknown not in tokens:
         raise TokenizerError(f"its unknown token {unknown!r} is not in the vocabulary")
+    number = model.get("unk_id")
+    if number is not None and number not in range(len(vocabulary)):
+        raise TokenizerError(f"its unknown token {number!r} is not in the vocabulary")
     _check_merges(model, vocabulary)
     return max(tokens.values(), default=-1) + 1
+
+
+def unknown_id(layout: Any) -> int | None:
+    """Return the id of the unknown token, which Unigram models name by number; None without one."""
+    model = layout["model"]
+    if model.get("unk_id") is not None:
+        return int(model["unk_id"])
+    tokens = _vocabulary(model["vocab"]) | _added(layout.get("added_tokens") or [])
+    return tokens.get(model.get("unk_token"))
 
 
 def _vocabulary(vocab: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.text.corpus import TokenStream, join_sequences
+from esnlm.text.corpus import TokenStream, join_sequences, lines_of
 from esnlm.text.named_tokenizers import trained
 from esnlm.text.tokenizers import Ids, Tokenizer
 from esnlm.utils.arrays import Array
@@ -88,12 +88,11 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     before, after = _boundaries(tokenizer, reset)
     if reset != "sentence" and tokenizer.keeps_newlines:
         return np.concatenate([before, tokenizer.encode(prefix)])
-    # A sign more: what ends with a line end has an empty line after it.
-    *ended, last = f"{prefix}|".splitlines()
+    *ended, last = lines_of(prefix)
     if reset == "sentence":
         ended = []
     lines = [part for line in ended if line.strip() for part in (tokenizer.encode(line), after)]
-    return np.concatenate([before, *lines, tokenizer.encode(last[:-1])])
+    return np.concatenate([before, *lines, tokenizer.encode(last)])
 
 
 def listed_prefixes(prefixes: Any) -> list[Any] | None:
@@ -122,7 +121,16 @@ def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str],
     """
     if reset != "sentence" and tokenizer.keeps_newlines:
         return [text], reset != "never"
-    return [line for line in text.splitlines() if line.strip()], True
+    lines = (_without_marks(line, tokenizer) for line in lines_of(text))
+    return [line for line in lines if line.strip()], True
+
+
+def _without_marks(line: str, tokenizer: Tokenizer) -> str:
+    """Return a line without BOS and EOS around it, which many scripts write for SRILM."""
+    bos, eos, inside = tokenizer.bos, tokenizer.eos, line.strip()
+    if bos and eos and inside.startswith(f"{bos} ") and inside.endswith(f" {eos}"):
+        return inside[len(bos) : -len(eos)].strip()
+    return line
 
 
 def trained_tokenizer(

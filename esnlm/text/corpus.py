@@ -160,6 +160,17 @@ def _not_in(encoding: str, path: Path, error: UnicodeError) -> str:
     )
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text, which end as those of a file do.
+
+    `str.splitlines` also cuts at form feeds, U+0085, U+2028 and others, where files do not.
+
+    >>> lines_of("a\\r\\nb\\u2028c\\n")
+    ['a', 'b\\u2028c', '']
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
 def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
     """Read the names and bytes of a tar's or zip's files; raise CorpusError if it is damaged.
 

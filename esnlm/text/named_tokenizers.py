@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from esnlm.storage.json_files import read_json, read_text
-from esnlm.text.backends import BEGIN, END, END_OF_TEXT, TokenizerError
+from esnlm.text.backends import BEGIN, END, END_OF_TEXT, TokenizerError, checked_text
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.memory import check_memory
 
@@ -91,7 +91,7 @@ def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    source = iter(sentences)
+    source = map(checked_text, sentences)
     first = next(source, None)
     if first is None:
         raise TokenizerError("the training text is empty: a vocabulary needs at least a word")

@@ -100,10 +100,8 @@ class SentenceStream:
         yield batch
 
     def _absorb(self, line: str, batch: SentenceBatch) -> None:
-        # A line of a file can hold what ends a line elsewhere, such as a form feed.
-        for part in line.splitlines():
-            if stripped := part.strip():
-                batch.texts += self._split(stripped)
+        if line:
+            batch.texts += self._split(line)
         if self.corpus.split == "line" or (self.corpus.split == "blank_line" and not line):
             batch.ends.append(len(batch.texts))
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -231,5 +232,5 @@ def _head(path: Path, encoding: str) -> list[str]:
     with opened_text(path, encoding) as (file, _):
         text = file.read(_HEAD).removeprefix("\ufeff")
         whole = len(text) < _HEAD
-    lines = text.splitlines(keepends=True)
+    lines = list(StringIO(text, newline="\n"))
     return lines if whole else lines[:-1]

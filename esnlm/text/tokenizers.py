@@ -26,9 +26,12 @@ from esnlm.text.backends import (
     WORD_OR_MARK,
     TokenizerError,
     adding_nothing,
+    checked_text,
+    hide_boundaries,
     library_errors,
     n_ids,
     parsed_backend,
+    unknown_id,
     word_level,
 )
 from esnlm.utils.arrays import Bools, Tokens
@@ -58,10 +61,11 @@ class Tokenizer:
         self.eos = eos
         self.bos_id = self._known(bos, "bos")
         self.eos_id = self._known(eos, "eos")
+        # What stands in a text is text: "<s>" in HTML begins no sentence.
+        backend.encode_special_tokens = True
         self._layout = json.loads(backend.to_str())
         self._size = n_ids(self._layout)
-        unknown = self._layout["model"].get("unk_token")
-        self.unk_id = None if unknown is None else backend.token_to_id(unknown)
+        self.unk_id = unknown_id(self._layout)
         self._characters: Any = self._character_table()
         #: Whether a line end is itself a token, so that text need not be cut in lines.
         self.keeps_newlines = len(self.encode("\n")) > 0
@@ -134,7 +138,14 @@ class Tokenizer:
         return tokenizer.prepend_bos() if bos else tokenizer
 
     def prepend_bos(self) -> Self:
-        """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need."""
+        """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need.
+
+        Where the model's vocabulary would find BOS and EOS in a text, they are unknown words there.
+        """
+        if self.unk_id is not None and not self.has_characters:
+            boundaries = [token for token in (self.bos, self.eos) if token is not None]
+            hide_boundaries(self.backend, boundaries, self.spelling(self.unk_id))
+            self._layout = json.loads(self.backend.to_str())
         bare = self.encode("a").tolist()
         if bare and self.backend.encode("a").ids == [self.bos_id, *bare]:
             return self
@@ -155,7 +166,7 @@ class Tokenizer:
         """Return a copy that lower-cases text first."""
         backend = Backend.from_str(self.backend.to_str())
         steps = [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()])
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
         return type(self)(backend, bos=self.bos, eos=self.eos)
 
     def fingerprint(self) -> str:
@@ -166,7 +177,7 @@ class Tokenizer:
         """Text -> ids (n,) int32, without boundary tokens."""
         if self._characters is not None:
             return self._encode_characters(text)
-        with library_errors("cannot read the text"):
+        with library_errors("cannot read the text", [text]):
             ids = self.backend.encode(text, add_special_tokens=False).ids
         return np.array(ids, dtype=np.int32)
 
@@ -176,7 +187,7 @@ class Tokenizer:
             yield from map(self._encode_characters, texts)
             return
         for batch in in_batches(texts):
-            with library_errors("cannot read the text"):
+            with library_errors("cannot read the text", batch):
                 encodings = self.backend.encode_batch_fast(batch, add_special_tokens=False)
             for encoding in encodings:
                 yield np.array(encoding.ids, dtype=np.int32)
@@ -292,9 +303,10 @@ class Tokenizer:
         return table
 
     def _encode_characters(self, text: str) -> Ids:
+        text = checked_text(text)
         if self.backend.normalizer is not None:
             text = self.backend.normalizer.normalize_str(text)
-        codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
+        codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         return self._characters[np.minimum(codes, len(self._characters) - 1)]
 
 
