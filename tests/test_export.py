@@ -16,14 +16,15 @@ from esnlm.__main__ import main
 from esnlm.interop import huggingface
 from esnlm.interop.huggingface import export_model
 from esnlm.interop.model_card import model_card
-from esnlm.models.ngram import NgramLanguageModel
 
 FILES = {
     "README.md",
     "config.json",
+    "encoders_esnlm.py",
     "generation_config.json",
     "model.safetensors",
     "modeling_esnlm.py",
+    "readouts_esnlm.py",
     "tokenizer.json",
     "tokenizer_config.json",
 }
@@ -37,10 +38,10 @@ def test_the_command_writes_a_whole_folder(tmp_path: Path, capsys: pytest.Captur
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     assert {path.name for path in tmp_path.iterdir()} == {"model", "out"}
     arrays = load_file(tmp_path / "out" / "model.safetensors")
-    parts = [arrays[f"reservoir.recurrent.{name}"] for name in ("data", "indices", "indptr")]
+    parts = [arrays[f"model.encoder.recurrent.{name}"] for name in ("data", "indices", "indptr")]
     assert abs(csr_matrix(tuple(parts), shape=(40, 40)) - ours.reservoir_.W_).max() == 0
     config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert config["reservoir"]["input_nnz"] == len(arrays["reservoir.input.data"])
+    assert config["encoder"]["input_nnz"] == len(arrays["model.encoder.input.data"])
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -105,18 +106,10 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_n_grams_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    NgramLanguageModel(order=2).fit([[0, 1, 2]]).save(tmp_path / "model")
-    assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("esnlm: error: only a model on a reservoir can be exported")
-    assert not (tmp_path / "out").exists()
-
-
 def test_other_readouts_and_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot export a int: expected one of RidgeReadout"):
         huggingface.describe_readout(3)
-    with pytest.raises(ValueError, match="only a model on a reservoir"):
+    with pytest.raises(ValueError, match="only a fitted model can be exported, got str"):
         export_model("model", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -64,8 +64,9 @@ RESERVED = {
 
 
 def modules() -> list[Path]:
-    """Every module but the package's face."""
-    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+    """Every module but the package's face, and the code that exported models carry with them."""
+    apart = (PACKAGE / "__init__.py", *(PACKAGE / "interop" / "exported").iterdir())
+    return sorted(path for path in PACKAGE.rglob("*.py") if path not in apart)
 
 
 def name_of(path: Path) -> str:

@@ -27,9 +27,10 @@ TEXTS = [text for pairs in minimal_pairs(6).values() for pair in pairs for text 
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "hf"))
+    cache = str(tmp_path_factory.getbasetemp() / "hf")  # one: its modules are imported once
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
 
 
 def loaded(folder: Path):
@@ -50,9 +51,7 @@ def scores(model, tokenizer, texts: list[str], side: str) -> np.ndarray:
     with torch.no_grad():
         logits = model(**batch).logits
     chosen = torch.log_softmax(logits[:, :-1], -1)
-    # Padding may have an id past the vocabulary.
-    targets = batch.input_ids[:, 1:].masked_fill(batch.attention_mask[:, 1:] == 0, 0)
-    chosen = chosen.gather(-1, targets[..., None])[..., 0]
+    chosen = chosen.gather(-1, batch.input_ids[:, 1:, None])[..., 0]
     both = batch.attention_mask[:, 1:] * batch.attention_mask[:, :-1]
     return (chosen.double() * both).sum(-1).numpy()
 
@@ -155,10 +154,12 @@ def test_the_loss_is_the_mean_over_predicted_tokens(tmp_path: Path) -> None:
     ours = fitted("softmax")
     model, tokenizer = exported(ours, tmp_path)
     tokenizer.padding_side = "right"
-    batch = tokenizer([text + " </s>" for text in TEXTS], return_tensors="pt", padding=True)
+    ended = [text + " </s>" for text in TEXTS]
+    batch = tokenizer(ended, return_tensors="pt", padding=True, split_special_tokens=False)
     labels = batch.input_ids.masked_fill(batch.attention_mask == 0, -100)
     out = model(**batch, labels=labels)
     assert abs(out.loss.item() + ours.score(TEXTS)) < 1e-5
+    assert model(**batch, labels=batch.input_ids).loss == out.loss  # padding is no label
     out.loss.backward()
     assert model.readout.coef.grad.abs().sum() > 0
 
@@ -252,7 +253,7 @@ def test_indices_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
     folder = tmp_path / "exported"
     export_model(fitted("ridge"), folder)
     arrays = load_file(folder / "model.safetensors")
-    arrays["reservoir.recurrent.indices"][3] = 10_000
+    arrays["model.encoder.recurrent.indices"][3] = 10_000
     save_file(arrays, folder / "model.safetensors", metadata={"format": "pt"})
     model, tokenizer = loaded(folder)
     with pytest.raises(RuntimeError, match="col_indices"):

@@ -7,6 +7,7 @@ Nothing in it is pickled; sparse matrices are three arrays: data, indices and in
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +17,17 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
+from esnlm.interop.huggingface_parts import (
+    Described,
+    describe_network,
+    describe_ngrams,
+    describe_readout,
+    describe_reservoir,
+)
 from esnlm.interop.model_card import UNKNOWN, model_card
 from esnlm.models.base import SequenceModel
 from esnlm.models.language_model import LanguageModel
+from esnlm.models.ngram import NgramLanguageModel
 from esnlm.storage.atomic import folder_aside
 from esnlm.text.backends import adding_nothing
 from esnlm.text.tokenizers import Tokenizer
@@ -27,11 +35,11 @@ from esnlm.utils import __version__
 from esnlm.utils.state_dict import with_prefix
 
 WEIGHTS = "model.safetensors"
-CODE = "modeling_esnlm.py"
+CODE = ("modeling_esnlm.py", "encoders_esnlm.py", "readouts_esnlm.py")
 CARD = "README.md"
 #: What ``config.json`` calls the model; why is said in the model's code.
 MODEL_TYPE = "rag"
-#: Added to a tokenizer that has no other token to pad with; its id lies past the vocabulary.
+#: Added to a tokenizer that has no other token to pad with; its id is the one after the model's.
 PAD = "<|pad|>"
 
 
@@ -43,10 +51,13 @@ def export_model(
 ) -> None:
     """Write a fitted model as a folder for ``AutoModelForCausalLM.from_pretrained``.
 
+    Models on a reservoir, the networks ``esn``, ``esn+i``, ``esn+mlp`` and ``lstm``, and n-grams.
     ``from_pretrained(folder, trust_remote_code=True)`` runs the code in the folder;
-    ``AutoTokenizer.from_pretrained(folder)`` needs no code. The model computes in the
-    reservoir's dtype; its logits are natural log-probabilities, in float64.
+    ``AutoTokenizer.from_pretrained(folder)`` needs no code. Logits are natural log-probabilities,
+    in the dtype that the model is loaded in; ``AutoModel`` gives the states.
 
+    - Text is text to the tokenizer: ``<s>`` in it is no BOS, unless it comes first, where the
+      tokenizer puts one anyhow.
     - The state is zero before the first token and before each BOS, where sentences or documents
       begin with one (``reset="sentence"`` or ``"document"``). Their tokenizer prepends BOS.
     - ``reset="never"``: no BOS; the state is zero before the first token only.
@@ -64,11 +75,14 @@ def export_model(
     >>> folder = Path(tempfile.mkdtemp()) / "exported"
     >>> export_model(model, folder)
     >>> sorted(path.name for path in folder.iterdir())  # doctest: +NORMALIZE_WHITESPACE
-    ['README.md', 'config.json', 'generation_config.json', 'model.safetensors',
-     'modeling_esnlm.py', 'tokenizer.json', 'tokenizer_config.json']
+    ['README.md', 'config.json', 'encoders_esnlm.py', 'generation_config.json',
+     'model.safetensors', 'modeling_esnlm.py', 'readouts_esnlm.py', 'tokenizer.json',
+     'tokenizer_config.json']
     """
     target = Path(folder)
     check_free(target)
+    if (network := getattr(model, "network", None)) is not None:
+        model = network.language_model(model.tokenizer_, model.reset_) or model
     config, arrays = _described(model)
     bos, eos = config.get("bos_token_id"), config.get("eos_token_id")
     ids: dict[str, Any] = {"bos_token_id": bos, "eos_token_id": eos}
@@ -79,9 +93,9 @@ def export_model(
     texts = {"config.json": _json(config), "generation_config.json": _json(ids)}
     if model.tokenizer_ is not None:
         texts |= _tokenizer_files(model.tokenizer_, config)
-    assert isinstance(model, LanguageModel)
     texts[CARD] = model_card(model, record, license)
-    texts[CODE] = (Path(__file__).parent / "exported" / CODE).read_text("utf-8")
+    for name in CODE:
+        texts[name] = (Path(__file__).parent / "exported" / name).read_text("utf-8")
     with folder_aside(target, check_free) as aside:
         try:
             save_file(arrays, aside / WEIGHTS, metadata={"format": "pt"})
@@ -103,37 +117,39 @@ def check_free(folder: Path) -> None:
 
 def _described(model: SequenceModel) -> Described:
     """Return ``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
-    if not isinstance(model, LanguageModel):
-        raise ValueError(
-            f"only a model on a reservoir can be exported, got {type(model).__name__} (n-grams as"
-            " an ARPA file: format='arpa' of esnlm export)"
-        )
-    n_tokens = model.n_tokens_
-    if not np.array_equal(model.readout_.classes_, np.arange(n_tokens)):
-        raise ValueError(
-            f"the readout must have a column for each of the {n_tokens} tokens, got"
-            f" {len(model.readout_.classes_)} classes"
-        )
-    dtype = model.reservoir_.W_.dtype
-    reservoir, arrays = describe_reservoir(model.reservoir_)
-    if model.features_ is not None:
-        reservoir["features"] = True
-        arrays["features"] = model.features_.embedding_
-    readout, of_readout = describe_readout(model.readout_)
-    arrays = with_prefix("reservoir", arrays) | with_prefix("readout", of_readout)
+    if not isinstance(model, SequenceModel):
+        raise ValueError(f"only a fitted model can be exported, got {type(model).__name__}")
+    n_tokens, n_last, dtype = model.n_tokens_, 0, np.dtype("float32")
+    if isinstance(model, NgramLanguageModel):
+        n_last = width = max(1, model.order - 1)
+        encoder: Described = {"kind": "none"}, {"nothing": np.zeros(1)}
+        readout = describe_ngrams(model.ngrams_)
+    elif isinstance(model, LanguageModel):
+        encoder, readout = _parts(model)
+        n_last, width = int(readout[0].get("n_direct", 0)), int(model.reservoir_.n_units)
+        dtype = model.reservoir_.W_.dtype
+    else:
+        encoder, readout, width = describe_network(getattr(model, "network", None))
+    arrays = with_prefix("model.encoder", encoder[1]) | with_prefix("readout", readout[1])
+    ids = _special_ids(model)
+    padded = ids["padding"] is not None and ids["padding"] >= n_tokens
     config = {
         "architectures": ["EsnlmForCausalLM"],
         "model_type": MODEL_TYPE,
         "auto_map": {
             "AutoConfig": "modeling_esnlm.EsnlmConfig",
+            "AutoModel": "modeling_esnlm.EsnlmModel",
             "AutoModelForCausalLM": "modeling_esnlm.EsnlmForCausalLM",
         },
         "esnlm_version": __version__,
         "dtype": dtype.name,
-        "vocab_size": n_tokens,
-        "reservoir": reservoir,
-        "readout": readout,
-        **_special_ids(model),
+        "vocab_size": ids["padding"] + 1 if padded else n_tokens,
+        "n_tokens": n_tokens,
+        "hidden_size": width,
+        "encoder": encoder[0],
+        "readout": readout[0],
+        "n_last": n_last,
+        **ids,
     }
     # Numbers with a point are stored in the dtype of the states, as readouts compute.
     return config, {
@@ -142,10 +158,25 @@ def _described(model: SequenceModel) -> Described:
     }
 
 
+def _parts(model: LanguageModel) -> tuple[Described, Described]:
+    """Return reservoir and readout of a model."""
+    if not np.array_equal(model.readout_.classes_, np.arange(model.n_tokens_)):
+        raise ValueError(
+            f"the readout must have a column for each of the {model.n_tokens_} tokens, got"
+            f" {len(model.readout_.classes_)} classes"
+        )
+    reservoir, arrays = describe_reservoir(model.reservoir_)
+    if model.features_ is not None:
+        reservoir["features"] = True
+        arrays["features"] = model.features_.embedding_
+    return (reservoir, arrays), describe_readout(model.readout_)
+
+
 def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
     """Return ``tokenizer.json`` and ``tokenizer_config.json`` for ``AutoTokenizer``, as text.
 
-    The tokenizer prepends BOS where ``config`` has one, and otherwise nothing.
+    The tokenizer prepends BOS where ``config`` has one, and otherwise nothing. Clients that put
+    the spelling of BOS before a text get one BOS, too.
     """
     layout = json.loads(tokenizer.to_json())
     layout["truncation"] = layout["padding"] = None
@@ -157,7 +188,16 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
         "model_max_length": 1 << 20,
         "clean_up_tokenization_spaces": False,
         "padding_side": "left",
+        "split_special_tokens": True,  # as text
     }
+    splitter = layout["pre_tokenizer"] or {}
+    if "add_prefix_space" in splitter:  # or transformers 4 sets it to its own default
+        settings["add_prefix_space"] = splitter["add_prefix_space"]
+    if "bos_token_id" in config:
+        pattern = rf"\A\s*{re.escape(tokenizer.spelling(config['bos_token_id']))}"
+        step = {"type": "Replace", "pattern": {"Regex": pattern}, "content": ""}
+        steps = [step] if layout["normalizer"] is None else [step, layout["normalizer"]]
+        layout["normalizer"] = {"type": "Sequence", "normalizers": steps}
     tokens = {
         "bos_token": config.get("bos_token_id"),
         "eos_token": config.get("eos_token_id"),
@@ -166,8 +206,8 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
     }
     for name, token in tokens.items():
         if token is not None:
-            settings[name] = tokenizer.backend.id_to_token(token) or PAD
-    if config["padding"] >= len(tokenizer):
+            settings[name] = tokenizer.spelling(token) or PAD
+    if config["padding"] >= config["n_tokens"]:
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         added = {"id": config["padding"], "content": PAD, **flags, "special": True}
         layout["added_tokens"] = [*layout.get("added_tokens", []), added]
@@ -177,7 +217,7 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
     }
 
 
-def _special_ids(model: LanguageModel) -> dict[str, Any]:
+def _special_ids(model: SequenceModel) -> dict[str, Any]:
     """Return ids of BOS, EOS and padding, and of the token before which the state is zero."""
     tokenizer = model.tokenizer_
     if tokenizer is None:
@@ -193,7 +233,7 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
         ids["eos_token_id"] = eos
     # Clients take what equals the padding for padding, so a token that is read cannot serve.
     own = eos is not None and "bos_token_id" in ids and eos != bos
-    ids["padding"] = eos if own else len(tokenizer)
+    ids["padding"] = eos if own else model.n_tokens_
     return ids
 
 

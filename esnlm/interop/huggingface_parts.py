@@ -1,4 +1,4 @@
-"""Reservoirs and readouts as `esnlm.interop.exported.modeling_esnlm` takes them."""
+"""Encoders and readouts as `esnlm.interop.exported` takes them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from esnlm.ngrams.backoff import BackoffNgrams
+from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.readouts.linear.simplex import least_output
 from esnlm.utils.arrays import Array
-from esnlm.utils.state_dict import Arrays, with_prefix
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 #: What ``config.json`` says of a part, and its arrays.
 Described = tuple[dict[str, Any], Arrays]
@@ -33,6 +35,7 @@ def describe_reservoir(reservoir: Any) -> Described:
         arrays[f"{name}.indices"] = matrix.indices.astype(index_dtype)
         arrays[f"{name}.indptr"] = matrix.indptr.astype(index_dtype)
     return {
+        "kind": "reservoir",
         "n_units": int(reservoir.n_units),
         "n_inputs": int(reservoir.n_inputs_),
         "activation": reservoir.activation,
@@ -171,3 +174,55 @@ _KINDS: dict[str, Callable[[Any], Described]] = {
     "LowRankReadout": _low_rank,
     "ReducedRankSoftmaxReadout": _reduced_rank,
 }
+
+
+def describe_network(network: Any) -> tuple[Described, Described, int]:
+    """Return encoder, readout and width of hidden vectors of a network of torch."""
+    kind = type(network).__name__
+    if kind not in ("LSTM", "EchoStateNetworkWithMLP"):
+        raise ValueError(f"cannot export a {kind}: expected an esn, esn+i, esn+mlp or lstm")
+    arrays = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
+    output = under_prefix("output", arrays)
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("output.")}
+    if kind == "LSTM":
+        sizes = {"kind": "lstm", "n_units": network.n_units, "n_layers": network.n_layers}
+        return (sizes, arrays), _two_level(output), network.n_units
+    names = ("width", "n_hidden", "n_blocks", "n_direct", "attention", "n_heads", "gates")
+    sizes = {"kind": "layers"} | {name: getattr(network, name) for name in names}
+    sizes |= {"n_pairs": len(arrays["pairs"]), "reservoir": None}
+    features = arrays.pop("inputs.vectors", None)
+    if network.state:
+        reservoir, of_reservoir = describe_reservoir(network.reservoir)
+        if features is not None:
+            reservoir["features"], of_reservoir["features"] = True, features
+        sizes["reservoir"] = reservoir
+        arrays |= with_prefix("reservoir", of_reservoir)
+    else:
+        arrays = {name: array for name, array in arrays.items() if name not in _OF_STATES}
+    return (sizes, arrays), _two_level(output), network.width
+
+
+# Of each unit, which a network without state has, too.
+_OF_STATES = ("mean", "deviation")
+
+
+def _two_level(output: Arrays) -> Described:
+    """Return a softmax over classes and the words of a class, or over all words."""
+    if "word_class" not in output:
+        return _linear(output["weight"], output["bias"])
+    layout = ClassLayout(output["word_class"])
+    classes = _linear(output["classes.weight"], output["classes.bias"])
+    words = _linear(output["coef"], output["intercept"])
+    described: Arrays = {"position": layout.position.astype(np.int64)}
+    described |= with_prefix("classes", classes[1]) | with_prefix("words", words[1])
+    sizes = layout.sizes.tolist()
+    kind = {"kind": "factored", "sizes": sizes, "classes": classes[0], "words": words[0]}
+    return kind, described
+
+
+def describe_ngrams(ngrams: KneserNey | BackoffNgrams) -> Described:
+    """Return the tables of n-grams with back-off weights."""
+    tables = BackoffNgrams.of(ngrams) if isinstance(ngrams, KneserNey) else ngrams
+    arrays = {name.replace(".", "_"): array for name, array in tables.state_dict().items()}
+    sizes = [len(keys) for keys in tables.keys]
+    return {"kind": "ngrams", "sizes": sizes, "n_tokens": tables.n_tokens_}, arrays

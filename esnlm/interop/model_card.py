@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from esnlm.models.base import SequenceModel
 from esnlm.models.language_model import LanguageModel
 from esnlm.storage.results import markdown_table
 from esnlm.utils import __version__
@@ -34,7 +35,7 @@ _CITATION = f"""\
 
 
 def model_card(
-    model: LanguageModel, record: Mapping[str, Any] | None = None, license: str = UNKNOWN
+    model: SequenceModel, record: Mapping[str, Any] | None = None, license: str = UNKNOWN
 ) -> str:
     """Return a model card as Hugging Face reads it: Markdown below metadata in YAML.
 
@@ -55,7 +56,7 @@ def model_card(
     }
     sections = [
         "---\n" + "".join(f"{name}: {value}\n" for name, value in head.items()) + "---\n",
-        "# A language model whose recurrence is frozen\n",
+        f"# {_title(model)}\n",
         _what(model),
         "## Use\n",
         _LOAD if model.tokenizer_ is None else _USE,
@@ -79,8 +80,20 @@ _LIMITS = """\
 """
 
 
-def _what(model: LanguageModel) -> str:
-    """Return a paragraph on the reservoir, its inputs and the readout."""
+def _title(model: SequenceModel) -> str:
+    network = getattr(model, "network", None)
+    frozen = isinstance(model, LanguageModel) or hasattr(network, "reservoir")
+    return "A language model whose recurrence is frozen" if frozen else "A language model"
+
+
+def _what(model: Any) -> str:
+    """Return a paragraph on the reservoir, its inputs and the readout; on others, a sentence."""
+    if not isinstance(model, LanguageModel):
+        kind = type(getattr(model, "network", model)).__name__
+        return (
+            f"A model of class {kind} with {model.n_parameters_} trained parameters gives the"
+            f" distribution of the next of {model.n_tokens_} tokens.\n"
+        )
     reservoir = model.reservoir_
     inputs = "each token has input weights of its own"
     if model.features_ is not None:
