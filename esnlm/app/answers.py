@@ -235,7 +235,7 @@ class ShownModel:
         return StatePath(steps, explained.tolist(), states.shape[1])
 
     def pair(self, first: str, second: str) -> Verdict:
-        """Return which of two sentences, of a line each, is likelier."""
+        """Return which of two sentences is likelier."""
         self._check("first", first)
         self._check("second", second)
         scores = score_pairs(self.model, [Pair("own", "", "", "1", first, second)])
