@@ -22,7 +22,9 @@ class SurprisalTable:
 
     def __post_init__(self) -> None:
         """Set ``columns``, and refuse two of one name."""
-        own = ("model", *surprisal_columns(self.unit, self.lags))
+        own = ["model", *surprisal_columns(self.unit, self.lags)]
+        if "string" not in own:  # the text of a row, whatever the unit
+            own.insert(own.index("word") + 1, "string")
         others = {stimuli.columns for stimuli in self.stimuli.values()} or {()}
         if len(others) > 1:
             raise ValueError(
@@ -56,7 +58,7 @@ class SurprisalTable:
                     continue
                 row |= stimuli.keys_of(row["document"] - 1, n_words)
             n_words += is_word
-            row["model"] = name
+            row |= {"model": name, "string": row.get("string", row.get("word"))}
             yield [_written(row[column]) for column in self.columns]
 
 

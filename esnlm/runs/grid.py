@@ -14,7 +14,7 @@ from esnlm.runs import cluster
 from esnlm.runs import subprocess_run as apart
 from esnlm.runs.provenance import code_version
 from esnlm.runs.table import Table, read_table, text_of, typed_rows
-from esnlm.utils.messages import progress_bar
+from esnlm.utils.messages import log, progress_bar
 from esnlm.utils.threads import available_cores
 
 Row: TypeAlias = dict[str, Any]
@@ -74,6 +74,7 @@ def run_grid(
         waiting = [setting for name, setting in by_key.items() if name not in names]
         if cost is not None:
             waiting.sort(key=cost, reverse=True)
+        log.info(f"{len(waiting)} of {len(by_key)} runs are not in {table.path} yet")
         options: dict[str, Any] = {"desc": table.path.stem, "unit": "run", "total": len(by_key)}
         tasks = (
             (setting, {**setting, **(extras(setting) if extras else {})}) for setting in waiting

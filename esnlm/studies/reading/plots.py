@@ -10,7 +10,7 @@ from esnlm.plots.figures import panels, save, style
 
 def plot_gains(gains: pd.DataFrame, path: Path) -> None:
     """Draw the gain of each model on texts left out, with and without marks, and its error."""
-    figure, (axis,) = panels(1, size=(7.0, 1.6 + 0.5 * gains["model"].nunique()))
+    figure, (axis,) = panels(1, size=(7.0, 2.2 + 0.5 * gains["model"].nunique()))
     names = gains["model"].unique().tolist()
     groups = gains.groupby(["measure", "controls"], sort=False)
     for number, ((measure, controls), part) in enumerate(groups):
@@ -26,5 +26,4 @@ def plot_gains(gains: pd.DataFrame, path: Path) -> None:
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
     axis.set_xlabel("gain in log-likelihood on texts left out (nats a word), standard error")
-    axis.legend(frameon=False, fontsize=8)
-    save(figure, path)
+    save(figure, path, legend_of=axis)
