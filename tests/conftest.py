@@ -4,10 +4,9 @@ import gc
 import importlib.util
 import os
 import re
+import runpy
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a model of each of these kinds, and of shards."""
     root = tmp_path_factory.mktemp("folders")
     names = [name for name in FOLDERS if name != "network_esn" or importlib.util.find_spec("torch")]
-    command = [sys.executable, ROOT / "benchmarks" / "_fault_folders.py", root, *names]
-    subprocess.run(command, check=True, capture_output=True)
+    path = ROOT / "benchmarks" / "_fault_folders.py"
+    runpy.run_path(str(path))["write_folders"](root, names)
     return root
 
 

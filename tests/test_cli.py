@@ -675,7 +675,8 @@ def test_without_compiled_code_a_reservoir_is_refused(text, folders):
 
 def test_plots_are_drawn_whatever_the_backend_of_a_notebook(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "esnlm", "elman", "--sizes", "10", "--readouts", "ridge"]
-    command += ["--seeds", "1", "--train-sentences", "100", "--test-sentences", "50"]
+    command += ["--seeds", "1", "--train-sentences", "100", "--test-sentences", "50", "--jobs", "1"]
+    command += ["--features", "0"]
     backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
     subprocess.run([*command, "--out", "out"], check=True, cwd=tmp_path, env=os.environ | backend)
     assert (tmp_path / "out" / "elman.png").exists()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -286,7 +287,15 @@ def test_a_network_fills_its_budget_and_a_reservoir_that_does_not_fit_has_no_fig
     monkeypatch.setitem(known, "direct", known["direct"]._replace(options="train --units 16384"))
     monkeypatch.setattr(modules.ladder_runs, "SHORT", (1, 2, 6))
     monkeypatch.setattr(modules.ladder_runs, "steps_that_fit", lambda *_: 9)
-    (row,) = climbed(modules, corpus, monkeypatch, "--models", "lstm", "--minutes", "1")
+
+    def in_this_process(command: list[str], output: Path, limit: float) -> Any:
+        with output.open("w") as file, redirect_stdout(file):
+            assert esnlm(command[3:]) == 0
+        return modules.measured.Used(1.0, 1.0, 1, output.read_text())
+
+    with monkeypatch.context() as patched:  # what processes take is tested above
+        patched.setattr(modules.ladder_runs, "measured", in_this_process)
+        (row,) = climbed(modules, corpus, patched, "--models", "lstm", "--minutes", "1")
     assert row["steps"] == 9
     assert "--plan steps=9" in row["trained_by"]
     rows = climbed(modules, corpus, monkeypatch, "--models", "direct", "--minutes", "0.02")
