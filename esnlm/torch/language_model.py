@@ -1,12 +1,13 @@
 """A network and a tokenizer as a language model: scores, samples, save and load."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 
-from esnlm.models.base import SequenceModel
+from esnlm.models.base import ROWS_AT_ONCE, SequenceModel
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import Contents
 from esnlm.storage.model_folder import WEIGHTS, ModelFormatError, read_config
@@ -100,6 +101,28 @@ class TorchLanguageModel(SequenceModel):
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:
         return log_probabilities(self.network, stream.tokens, stream.starts)
+
+    def _distributions(self, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
+        longest = self.network.longest
+        if longest is not None and stream.lengths.max(initial=0) > longest:
+            yield from super()._distributions(stream)  # the window moves with every token
+            return
+        starts = [0] if stream.starts is None else stream.starts.tolist()
+        for start, length in zip(starts, stream.lengths.tolist(), strict=True):
+            state, last = None, start + length - 1
+            at_once = ROWS_AT_ONCE if longest is None else length
+            for first in range(start, last, at_once):
+                after = min(first + at_once, last)
+                rows, state = self._run(stream.tokens[first:after], state)
+                yield rows, np.arange(first + 1, after + 1)
+
+    @torch.inference_mode()
+    def _run(self, tokens: Array, state: Any) -> tuple[Floats, Any]:
+        """Return distributions (n, V) after each of n tokens, and the network's state."""
+        network = self.network.eval()
+        ids = torch.from_numpy(tokens.astype(np.int64)).to(network.device)
+        hidden, state = network.encode(ids[None], state)
+        return np.asarray(torch.softmax(network.head(hidden[0]).double(), dim=-1).cpu()), state
 
     def _read(self, ids: Array, state: Any = None) -> "_Reading":
         ids = np.asarray(ids, dtype=np.int64)
