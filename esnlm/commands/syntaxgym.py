@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from esnlm.options.common import Device, File, ResultOptions, finish, group
 from esnlm.storage.results import results, write_rows
 
-Judged = Annotated[
+Models = Annotated[
     tuple[Path, ...], Parameter("MODEL", help="Folders that train or ngram wrote, or GPT-2.")
 ]
 Row = Mapping[str, Any]
@@ -41,7 +41,7 @@ class SyntaxGymOptions(ResultOptions):
     device: Device = None
 
 
-def syntaxgym(model: Judged, /, *, options: SyntaxGymOptions) -> int:
+def syntaxgym(model: Models, /, *, options: SyntaxGymOptions) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.syntaxgym import scores
     from esnlm.evaluation.syntaxgym.suites import read_suites
@@ -59,8 +59,8 @@ def syntaxgym(model: Judged, /, *, options: SyntaxGymOptions) -> int:
         for path in paths:
             others |= scores.read_published(path, suites)
         if absent := [name for name in options.beside if name not in others]:
-            known = ", ".join(others) or "none: name a --published CSV"
-            raise ValueError(f"--beside {absent[0]}: the other models are {known}")
+            choices = ", ".join(others) or "none: name a --published CSV"
+            raise ValueError(f"--beside {absent[0]}: the other models are {choices}")
         rows: list[dict[str, Any]] = []
         regions: list[dict[str, Any]] = []
         for name, path in zip(names, model, strict=True):
@@ -98,8 +98,8 @@ def _published_beside(suites: Path) -> list[Path]:
 def _show(rows: Sequence[Row], names: Sequence[str], others: Accuracies, beside: Names) -> None:
     """Percentages of each suite: the models', then those of others."""
     accuracies = {(row["model"], row["suite"], row["prediction"]): row["accuracy"] for row in rows}
-    known = [*beside] if beside or not others else [*_SUMMARIES]
-    print(f"{'':34}  items" + "".join(f"  {name[-16:]:>16}" for name in (*names, *known)))
+    columns = [*beside] if beside or not others else [*_SUMMARIES]
+    print(f"{'':34}  items" + "".join(f"  {name[-16:]:>16}" for name in (*names, *columns)))
     for row in rows:
         if row["model"] == names[0]:
             suite, number = row["suite"], row["prediction"]
@@ -108,11 +108,11 @@ def _show(rows: Sequence[Row], names: Sequence[str], others: Accuracies, beside:
                 label = f"mean over {row['n_suites']} suites"
             cells = [accuracies[name, suite, number] for name in names]
             if number == 1:
-                cells += _known(suite, others, beside)
+                cells += _of_others(suite, others, beside)
             print(f"{label:34}  {row['n_items']:5}" + "".join(map(_cell, cells)))
 
 
-def _known(suite: str, others: Accuracies, beside: Names) -> list[float | None]:
+def _of_others(suite: str, others: Accuracies, beside: Names) -> list[float | None]:
     """Return accuracies of the models of others in one suite."""
     if beside:
         return [others[name].get(suite) for name in beside]

@@ -67,13 +67,13 @@ def pair_files(path: Path) -> list[Path]:
     lines = [file for file in files if _plain(file.name).endswith(_LINES)]
     archives = [file for file in files if file.parent == path and file.name.endswith(_ARCHIVES)]
     tables = [f for f in files if _plain(f.name).endswith(_TABLES) or is_agreement(f)]
-    found = lines or (archives if len(archives) == 1 else tables)
-    if not found:
+    files = lines or (archives if len(archives) == 1 else tables)
+    if not files:
         raise PairsError(
             f"{path} holds no .jsonl files, no tables (.csv, .tsv) and {len(archives)} archives,"
             " expected files of pairs or one archive: name the folder, file or archive of the pairs"
         )
-    return found
+    return files
 
 
 def _places(path: Path, fields: Mapping[str, str]) -> Iterator[tuple[str, Pair]]:

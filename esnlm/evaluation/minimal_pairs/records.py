@@ -107,7 +107,7 @@ class RecordReader:
             elif first is None:
                 first = number, record
             else:
-                yield first[0], self._pair(first[0], self._joined(first, record, names), names)
+                yield first[0], self._pair(first[0], self._join(first, record, names), names)
                 first = None
         if first is not None:
             raise PairsError(f"{self.file}:{first[0]}: a sentence without a second: {_TWO_ROWS}")
@@ -122,7 +122,7 @@ class RecordReader:
                 raise PairsError(f"{self.file}:{number}: {error}") from error
         return self._names[header]
 
-    def _joined(self, first: tuple[int, Record], second: Record, names: dict[str, str]) -> Record:
+    def _join(self, first: tuple[int, Record], second: Record, names: dict[str, str]) -> Record:
         """Return two labelled sentences as one record of a pair."""
         sentences = {}
         for record in (first[1], second):
@@ -175,8 +175,8 @@ def _parts(header: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
     """Return the field of each part of a pair; raise PairsError where sentences have none."""
     by_name = {name.strip().lower(): name for name in reversed(header)}
     parts = {}
-    for part, known in KNOWN.items():
-        name = next((by_name[name] for name in known if name in by_name), None)
+    for part, choices in KNOWN.items():
+        name = next((by_name[name] for name in choices if name in by_name), None)
         if name is not None:
             parts[part] = name
     if by_name.keys() >= set(_AGREEMENT.values()):

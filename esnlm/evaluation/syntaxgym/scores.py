@@ -99,8 +99,8 @@ def tabulate(
                 counts.append((int(holds.sum()), n_items - int(holds.sum())))
     if counts:
         table = np.array(counts)
-        drawn = resampled_shares(table, N_RESAMPLES, 0)[:, :, :1].mean(axis=0)
-        lower, upper = percentile_intervals(drawn)[0].tolist()
+        means = resampled_shares(table, N_RESAMPLES, 0)[:, :, :1].mean(axis=0)
+        lower, upper = percentile_intervals(means)[0].tolist()
         accuracy = float(np.mean(table[:, 0] / table.sum(axis=1)))
         overall = {"level": OVERALL, "suite": OVERALL, "prediction": 1, "n_suites": len(counts)}
         bounds = {"accuracy": accuracy, "lower": lower, "upper": upper}
@@ -153,8 +153,8 @@ def read_published(path: str | Path, suites: Sequence[Suite]) -> dict[str, dict[
     models: dict[str, dict[str, float]] = {}
     for model, suite, accuracy in zip(table[name], table["suite"], accuracies, strict=True):
         models.setdefault(str(model), {})[str(suite)] = float(accuracy)
-    counted = [suite.name for suite in suites if len(suite.items) >= FEWEST_ITEMS]
+    of_mean = [suite.name for suite in suites if len(suite.items) >= FEWEST_ITEMS]
     for values in models.values():
-        if counted and values.keys() >= set(counted):
-            values[OVERALL] = float(np.mean([values[suite] for suite in counted]))
+        if of_mean and values.keys() >= set(of_mean):
+            values[OVERALL] = float(np.mean([values[suite] for suite in of_mean]))
     return models
