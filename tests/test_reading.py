@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from small_models import DOCS, ngrams, of_bytes, reservoir_model
+from small_models import DOCS, of_bytes
+from small_models import ngrams as ngrams_of
+from small_models import reservoir_model as reservoir_of
 
 from esnlm import reading_times
 from esnlm.__main__ import main
@@ -17,6 +19,14 @@ from esnlm.evaluation.reading import sentence_numbers
 from esnlm.text.corpus import CorpusError
 
 NOISE = 10.0
+
+
+def ngrams() -> Any:
+    return ngrams_of(tokenizer="wordpunct")
+
+
+def reservoir_model() -> Any:
+    return reservoir_of(tokenizer="wordpunct")
 
 
 def corpus(n_items: int = 4, n_sentences: int = 25) -> pd.DataFrame:
@@ -81,6 +91,24 @@ def test_the_model_that_made_the_times_gains_most_and_a_shuffled_one_nothing() -
     assert gain["n"] > 0.1 > 0.01 > gain["shuffled"]
 
 
+def test_words_after_an_unknown_one_are_left_out() -> None:
+    words = corpus()
+    words.loc[[10, 50], "word"] = "zebra"
+    assert reading_times(ngrams(), corpus(), lags=2).gains["n_words"].unique() == len(words) - 8
+    assert reading_times(ngrams(), words, lags=2).gains["n_words"].unique() == len(words) - 14
+
+
+def test_a_quadratic_baseline_leaves_less_to_gain() -> None:
+    words = corpus()
+    words["reading_time"] = 300 + 2.0 * words["word"].str.len() ** 2
+    words["reading_time"] += np.random.default_rng(1).standard_normal(len(words))
+    linear, quadratic = (
+        reading_times(ngrams(), words, quadratic=each).gains["gain_in_sample"][0]
+        for each in (False, True)
+    )
+    assert linear > 0.1 > quadratic
+
+
 def test_sentences_of_ones_own_are_followed() -> None:
     words = corpus().assign(sentence=1)
     model = reservoir_model()
@@ -99,7 +127,7 @@ def test_sentences_of_ones_own_are_followed() -> None:
         (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
         (lambda t: t.assign(item=1), "has 1 item, expected two at least"),
         (lambda t: t.sort_values("zone"), "must follow each other in the corpus"),
-        (lambda t: t.assign(reading_time=np.nan), "0 words have all predictors"),
+        (lambda t: t.assign(reading_time=np.nan), "0 words have a reading time and all predictors"),
     ],
 )
 def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> None:
@@ -109,7 +137,7 @@ def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> 
 
 def test_frequencies_and_keys_are_asked_for() -> None:
     with pytest.raises(ValueError, match="give counts, a text to count frequencies in"):
-        reading_times(ngrams(tokenizer=of_bytes()), corpus())
+        reading_times(ngrams_of(tokenizer=of_bytes()), corpus())
     with pytest.raises(ValueError, match=r"needs surprisal_bits and the keys of the corpus"):
         reading_times({"n": ngrams(), "t": pd.DataFrame({"item": [1]})}, corpus())
     table = pd.DataFrame({"item": [1, 1], "surprisal_bits": [1.0, 2.0]})

@@ -26,8 +26,9 @@ GAIN_COLUMNS = (
 )  # fmt: skip
 MEASURES = ("surprisal_bits", "surprisal_bits_without_marks")
 _BASELINE = ("length", "log_frequency")
+_PRODUCTS = ("length_squared", "log_frequency_squared", "length_by_frequency")
 _CONTROLS = ("mark_before", "mark_after", "is_first", "is_last")
-_OWN = ("sentence", "position", *_BASELINE, *_CONTROLS)
+_OWN = ("sentence", "position", *_BASELINE, *_PRODUCTS, *_CONTROLS)
 _LAGS = Count(0, 3)
 _END = re.compile(r"""[.?!\u2026]["'\u201d\u2019)\]]*$""")
 _ABBREVIATION = re.compile(r"\W*(Mr|Mrs|Ms|Dr|St|Prof|[A-Z])\.")
@@ -52,6 +53,7 @@ def reading_times(
     counts: Any = None,
     lags: int = 3,
     baseline_lags: int | None = None,
+    quadratic: bool = False,
     context: str | int | None = None,
 ) -> ReadingTimes:
     """Return how much better surprisal predicts mean reading times than a baseline alone.
@@ -63,7 +65,8 @@ def reading_times(
 
     ``gain``: nats a word on texts that the regression did not see: each ``item`` is left out once.
     ``standard_error``: of its mean over items. ``gain_in_sample``: of a regression on all words.
-    All models have the same words: those whose predictors are all known.
+    All models have the same words: those whose predictors are known, and that hold no token, as
+    the words before them, that training never had.
 
     Parameters
     ----------
@@ -78,6 +81,8 @@ def reading_times(
         Text or numbers for the frequencies, see `LanguageModel.surprisal`. By default the training
         text of the first model whose tokens are words.
     lags, baseline_lags : int of 0 to 3
+    quadratic : bool
+        The baseline also has squares of length and log frequency, and their product.
     context : optional
         What models read before a sentence, see `LanguageModel.surprisal`.
 
@@ -95,20 +100,23 @@ def reading_times(
     n_baseline = lags if baseline_lags is None else baseline_lags
     counts = _frequencies(named, counts)
     words = _with_baseline(words, counts, n_baseline)
+    of_baseline = (*_BASELINE, *_PRODUCTS) if quadratic else _BASELINE
     tables = {name: _with_surprisal(words, model, context, lags) for name, model in named.items()}
     predictors = [*_lagged([*_BASELINE, *_CONTROLS], n_baseline), *_lagged(MEASURES[:1], lags)]
     complete = np.logical_and.reduce(
         [table[[TIME, *predictors]].notna().all(axis=1) for table in tables.values()]
+        + [_is_known(table, lags) for table in tables.values()]
     )
     if complete.sum() < 100:
         raise ValueError(
-            f"{complete.sum()} words have all predictors and a reading time, expected 100 at least"
+            f"{complete.sum()} words have a reading time and all predictors, and are known to all"
+            " models, as the words before them; expected 100 at least"
         )
     rows = []
     for name, table in tables.items():
         part = table[complete]
         for controls in (False, True):
-            baseline = [*_lagged(_BASELINE, n_baseline), "position"]
+            baseline = [*_lagged(of_baseline, n_baseline), "position"]
             baseline += _lagged(_CONTROLS, n_baseline) if controls else []
             for measure in (each for each in MEASURES if each in part):
                 gains = _gains(part, baseline, _lagged([measure], lags))
@@ -193,7 +201,17 @@ def _with_baseline(words: pd.DataFrame, counts: Any, lags: int) -> pd.DataFrame:
         is_first=(sentences == 0).astype(float),
         is_last=(last == 0).astype(float),
     )
-    return _with_lags(table, [*_BASELINE, *_CONTROLS], lags)
+    length, frequency = (table[name] for name in _BASELINE)
+    products = length**2, frequency**2, length * frequency
+    table = table.assign(**dict(zip(_PRODUCTS, products, strict=True)))
+    return _with_lags(table, [*_BASELINE, *_PRODUCTS, *_CONTROLS], lags)
+
+
+def _is_known(table: pd.DataFrame, lags: int) -> "pd.Series[bool]":
+    """Mark words that hold no unknown token, as the words before them in the item."""
+    known = table.get("n_unknown", pd.Series(0, index=table.index)) == 0
+    before = [known.groupby(table[ITEM]).shift(lag, fill_value=True) for lag in range(lags + 1)]
+    return pd.concat(before, axis=1).all(axis=1)
 
 
 def _with_lags(table: pd.DataFrame, names: Sequence[str], lags: int) -> pd.DataFrame:

@@ -38,6 +38,8 @@ class ReadingOptions(ResultOptions):
     """Words before whose surprisal counts, too."""
     baseline_lags: Annotated[int | None, integer("N", 0)] = None
     """Words before whose length and frequency count (default: those of --lags)."""
+    quadratic: Annotated[bool, Parameter(negative=())] = False
+    """Let the baseline have squares of length and log frequency, and their product, too."""
     context: Annotated[Any, reading_context("CONTEXT")] = None
     """What models read before a sentence: sentence (nothing), document, or a number of sentences
     (default: as each was trained)."""
@@ -78,6 +80,7 @@ def reading(models: Models, /, *, options: ReadingOptions) -> int:
             counts=options.counts,
             lags=options.lags,
             baseline_lags=options.baseline_lags,
+            quadratic=options.quadratic,
             context=options.context,
         )
         times.gains.astype({"controls": int}).to_csv(gains, index=False)
