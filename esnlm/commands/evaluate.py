@@ -127,7 +127,7 @@ def evaluate(
 
 def _warn_of_unknown(rows: Sequence[dict[str, Any]]) -> None:
     """Say so where unknown tokens, which are easy to predict, make up much of a text."""
-    from esnlm.models.base import MANY_UNKNOWN
+    from esnlm.models.checks import MANY_UNKNOWN
 
     for row in rows:
         if row["unknown_share"] > MANY_UNKNOWN and row["model"] == rows[0]["model"]:

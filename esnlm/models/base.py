@@ -1,6 +1,5 @@
 """Base class of models of token sequences: scores, perplexity and samples."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
+from esnlm.models.checks import (
+    check_no_labels,
+    checked_scores,
+    warn_below_unigrams,
+    warn_of_unknown,
+)
 from esnlm.models.sampling import NextWord, SamplingOptions, most_probable, text_pieces
 from esnlm.models.saving import Contents
 from esnlm.models.surprisal import surprisal_table
@@ -26,7 +31,7 @@ from esnlm.text.boundaries import (
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils import __version__
-from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints64
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count
 
@@ -49,16 +54,8 @@ else:
 #: Entries of a vocabulary, at most: ids fit in 32 bits, and a distribution in memory.
 LARGEST_VOCABULARY = 1 << 24
 _TRIED = 8
-# Predicted tokens from which a score is compared with unigrams.
-_ENOUGH = 1000
-# Nats by which unigrams may be better without a warning: n-grams of order one smooth otherwise.
-_MARGIN = 0.01
-# Above zero a logarithm may be by this: float32 sums of a million probabilities.
-_ROUNDING = 1e-2
 #: Distributions that are held at a time.
 ROWS_AT_ONCE = 256
-#: Share of unknown tokens above which scores come with a warning.
-MANY_UNKNOWN = 0.1
 
 
 class SequenceModel(BaseEstimator, ABC):
@@ -223,18 +220,6 @@ class SequenceModel(BaseEstimator, ABC):
             context=context,
         )
 
-    def _unknown_tokens(self) -> Bools:
-        """Mark tokens (V,) that training did not have: the unknown one, and those never seen."""
-        unknown = np.zeros(self.n_tokens_, dtype=bool)
-        if self.token_counts_ is not None:
-            unknown |= self.token_counts_ == 0
-        tokenizer = self.tokenizer_
-        if tokenizer is not None:
-            for token in (tokenizer.bos_id, tokenizer.eos_id):
-                unknown[[] if token is None else token] = False
-            unknown[[] if tokenizer.unk_id is None else tokenizer.unk_id] = True
-        return unknown
-
     def log_likelihood(self, docs: Any) -> list[Floats]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
         stream = self.tokenize(docs)
@@ -248,31 +233,17 @@ class SequenceModel(BaseEstimator, ABC):
         """
         check_no_labels(y)
         stream = self.tokenize(docs)
-        self._warn_of_unknown(stream)
+        warn_of_unknown(stream.tokens, self.tokenizer_)
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
         marks = stream.predicted()
         score = float(self._scores(stream)[marks].mean())
-        self._warn_below_unigrams(score, stream.tokens[marks])
+        warn_below_unigrams(score, stream.tokens[marks], self.token_counts_)
         return score
-
-    def _warn_below_unigrams(self, score: float, tokens: Array) -> None:
-        """Warn where the frequencies of tokens in training predict these tokens better."""
-        counts = self.token_counts_
-        if counts is None or len(tokens) < _ENOUGH:
-            return
-        unigrams = float(np.log((counts + 0.5) / (counts + 0.5).sum())[tokens].mean())
-        if score < unigrams - _MARGIN:
-            warnings.warn(
-                f"the model has a perplexity of {np.exp(-score):.4g}, and the frequencies of the"
-                f" training text alone {np.exp(-unigrams):.4g}: train on more text, or with the"
-                " default readout",
-                stacklevel=3,
-            )
 
     def _scores(self, stream: TokenStream) -> Floats:
         """`_log_probabilities`, once they are probabilities."""
-        return _checked_scores(self._log_probabilities(stream))
+        return checked_scores(self._log_probabilities(stream))
 
     def perplexity(self, docs: Any) -> float:
         """Return exp of the mean negative log-likelihood of a predicted token; see `score`."""
@@ -387,20 +358,7 @@ class SequenceModel(BaseEstimator, ABC):
         some = np.unique(np.linspace(0, self.n_tokens_ - 1, _TRIED).astype(np.int64))
         with np.errstate(all="ignore"):
             self._scores(self.tokenize([np.append(some, some)]))
-            _checked_scores(self._next_log_probabilities(self._read(some)))
-
-    def _warn_of_unknown(self, stream: TokenStream) -> None:
-        """Warn where the share of unknown tokens exceeds ``MANY_UNKNOWN``."""
-        if self.tokenizer_ is None or self.tokenizer_.unk_id is None or not len(stream.tokens):
-            return
-        share = float(np.mean(stream.tokens == self.tokenizer_.unk_id))
-        if share > MANY_UNKNOWN:
-            warnings.warn(
-                f"{share:.1%} of the tokens are not in the vocabulary, and read as the unknown"
-                " token, which is easy to predict: perplexities do not compare with those of text"
-                " that is known",
-                stacklevel=3,
-            )
+            checked_scores(self._next_log_probabilities(self._read(some)))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_tokens_"):
@@ -430,22 +388,3 @@ class SequenceModel(BaseEstimator, ABC):
         if len(stream.bounds) < 2 or not len(stream.tokens):
             raise CorpusError(f"{name} hold no tokens: the corpus is empty")
         return stream
-
-
-def _checked_scores(scores: Floats) -> Floats:
-    """Logarithms of probabilities as they are; ValueError where one is NaN, or above zero."""
-    if len(scores) and not scores.max() <= _ROUNDING:
-        raise ValueError(
-            "the model gives NaN or more than 1 for a probability: its weights are too large, or"
-            " are not those of one model"
-        )
-    return scores
-
-
-def check_no_labels(y: Any) -> None:
-    """Raise ValueError where labels are given: the next token is the target."""
-    if y is not None:
-        raise ValueError(
-            "a language model learns the next token of docs and takes no labels y: classify"
-            " states with a readout, such as RidgeReadout().fit(states, y)"
-        )

@@ -9,7 +9,8 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import clone
 
-from esnlm.models.base import ROWS_AT_ONCE, SequenceModel, check_no_labels
+from esnlm.models.base import ROWS_AT_ONCE, SequenceModel
+from esnlm.models.checks import check_no_labels, warn_of_unknown
 from esnlm.models.parts import (
     ReadoutLike,
     ReservoirLike,
@@ -170,7 +171,7 @@ class LanguageModel(SequenceModel):
         check_no_labels(y)
         if hasattr(self, "readout_"):
             stream = self._tokens(docs, self.n_tokens_)
-            self._warn_of_unknown(stream)
+            warn_of_unknown(stream.tokens, self.tokenizer_)
             if self.token_counts_ is not None:
                 counts = self.token_counts_ + target_counts(stream, self.n_tokens_)
                 if stream.starts is None and self._carried is not None:

@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.models.base import SequenceModel, check_no_labels
+from esnlm.models.base import SequenceModel
+from esnlm.models.checks import check_no_labels
 from esnlm.models.saving import Contents, counted, counts_in
 from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.counts import NgramCounts

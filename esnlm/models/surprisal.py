@@ -8,6 +8,8 @@ from math import log, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from esnlm.models.context import in_context
 from esnlm.models.text_words import EncodedText
 from esnlm.models.token_scores import TokenScores, token_scores
@@ -97,7 +99,7 @@ def _encoded_texts(
     """Yield what was encoded at once: its document, the lines of that before it, and its tokens."""
     tokenizer, reset = needed(model.tokenizer_), part.reset
     tokens, bits = part.stream.tokens, part.scores[-1] / -log(2)
-    unknown = model._unknown_tokens()[tokens] & part.predicted
+    unknown = unknown_tokens(model)[tokens] & part.predicted
     has_bos = tokenizer.bos_id is not None and reset != "never"
     for index, doc in enumerate(part.docs):
         texts, ends = text_pieces(doc, tokenizer, reset)
@@ -180,6 +182,20 @@ def scored(
     predicted = stream.predicted()
     of_words = token_scores(model, walk, correct_boundaries)[places]
     return ScoredText(docs, 0, stream, predicted, [scores * predicted], reset, of_words)
+
+
+def unknown_tokens(model: Any) -> Bools:
+    """Mark tokens (V,) that training did not have: the unknown one, and those never seen."""
+    unknown = np.zeros(model.n_tokens_, dtype=bool)
+    if model.token_counts_ is not None:
+        unknown |= model.token_counts_ == 0
+    tokenizer = model.tokenizer_
+    for token, is_unknown in (
+        (tokenizer.bos_id, False), (tokenizer.eos_id, False), (tokenizer.unk_id, True)
+    ):  # fmt: skip
+        if token is not None:
+            unknown[token] = is_unknown
+    return unknown
 
 
 def bare_word(word: str) -> str:
