@@ -24,7 +24,7 @@ from esnlm.utils.arrays import (
     counted_inputs,
 )
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import Linkable, Stateful, saved
+from esnlm.utils.state_dict import NodeLike, Stateful, saved
 from esnlm.utils.validation import (
     Count,
     DivergenceError,
@@ -42,7 +42,7 @@ _LIMIT = 1e8
 
 @dataclass(eq=False, repr=False)
 class Reservoir(
-    Stateful, Linkable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    Stateful, NodeLike, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
 
@@ -339,7 +339,7 @@ class Reservoir(
         return reservoir_from_node(cls, node)
 
     def to_reservoirpy(self) -> Any:
-        """Return the fitted reservoir as an initialised reservoirpy ``Reservoir``, in float64."""
+        """Return the fitted reservoir as a reservoirpy ``Reservoir`` node, in float64."""
         from esnlm.utils.reservoirpy import node_from_reservoir
 
         return node_from_reservoir(self)

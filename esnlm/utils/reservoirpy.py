@@ -1,5 +1,6 @@
 """Reservoirs and readouts as reservoirpy nodes, and reservoirpy reservoirs as ours."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,9 @@ import reservoirpy.nodes
 from reservoirpy.activationsfunc import identity, relu, tanh
 from reservoirpy.model import Model
 from reservoirpy.node import Node, OnlineNode
+from reservoirpy.ops import ModelBuilderUtil, link_feedback
 from reservoirpy.ops import link as link_nodes
+from reservoirpy.ops import merge as merge_nodes
 from reservoirpy.utils.data_validation import check_node_input
 
 from esnlm.utils.arrays import Array, Floats, Ints64
@@ -154,9 +157,28 @@ class _Model(_Labelled, Model):
         return super().partial_fit(x, as_columns(y))
 
 
-def link(left: Any, right: Any) -> Model:
-    """Return ``left >> right`` as a model; each is an estimator, a node, a model or a list."""
+def link(left: Any, right: Any) -> Any:
+    """Return ``left >> right`` as a model; each is an estimator, a node, a model or a list.
+
+    A number is a delay, as in ``left >> 3 >> right``.
+    """
+    if isinstance(left, int):
+        return ModelBuilderUtil(node_of(right), left, node_is_first=False)
+    if isinstance(right, int):
+        return ModelBuilderUtil(node_of(left), right)
+    if isinstance(right, ModelBuilderUtil):
+        return right.__rrshift__(node_of(left))
     return _labelled(link_nodes(node_of(left), node_of(right)))
+
+
+def feed_back(sender: Any, receiver: Any) -> Model:
+    """Return ``receiver << sender`` as a model."""
+    return _labelled(link_feedback(node_of(sender), node_of(receiver)))
+
+
+def merge(*parts: Any) -> Model:
+    """Return ``part & part`` as a model."""
+    return _labelled(merge_nodes(*map(node_of, parts)))
 
 
 def _labelled(model: Any) -> Any:
@@ -171,9 +193,14 @@ def node_of(part: Any) -> Any:
     if isinstance(part, list | tuple):
         return [node_of(each) for each in part]
     if hasattr(part, "harvest"):
-        return ReservoirNode(part)
+        Node.register(type(part))
+        return part
     if hasattr(part, "predict_proba"):
-        return ReadoutNode(part)
+        # One node an estimator: it may stand in several places of a graph.
+        node = vars(part).get("_node") or ReadoutNode(part)
+        if isinstance(part, Sequence):
+            vars(part)["_node"] = node
+        return node
     raise TypeError(
         "both sides of >> must be a reservoir, a readout, a reservoirpy node or a model,"
         f" got {type(part).__name__}"
@@ -213,7 +240,7 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
         raise ValueError(
             f"from_reservoirpy needs a reservoirpy.nodes.Reservoir, got {type(node).__name__}"
         )
-    if not node.initialized:
+    if any(map(callable, (node.W, node.Win, node.bias))):
         raise ValueError("the node has no weights yet: run or initialize it first")
     if node.activation not in _ACTIVATIONS:
         raise ValueError(
@@ -231,7 +258,10 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
 
 
 def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
-    """Return an initialised reservoirpy node with the weights of a fitted reservoir, in float64."""
+    """Return a reservoirpy node with the weights of a fitted reservoir, in float64.
+
+    It is initialised where it first reads: nodes that are already do not link to several others.
+    """
     if not hasattr(reservoir, "W_"):
         raise ValueError("the reservoir has no weights yet: call fit first")
     leak = reservoir.leak_rate_.astype(np.float64)
@@ -243,8 +273,9 @@ def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
         lr=float(leak[0]) if (leak == leak[0]).all() else leak,
         sr=reservoir.spectral_radius,
         activation=reservoir.activation,
+        input_dim=reservoir.n_inputs_,
     )
-    node.initialize(np.zeros((1, reservoir.n_inputs_)))
+    node.state = {"out": np.zeros(node.units)}
     return node
 
 

@@ -1,6 +1,7 @@
 """Mixins of estimators: saved as arrays by name, and linked by the ``>>`` of reservoirpy."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -161,3 +162,69 @@ class Linkable:
 
 
 Sequence.register(Linkable)
+
+
+class NodeLike(Linkable):
+    """A reservoir that is a node of reservoirpy: called, run, fed back, anywhere in its graphs.
+
+    What reservoirpy asks of a node it answers by an `esnlm.utils.reservoirpy.ReservoirNode` of its
+    own, which keeps the state between calls.
+    """
+
+    #: By which a model with several inputs or outputs tells its nodes apart.
+    name: str | None = None
+    _node: Any = None
+
+    def __post_init__(self) -> None:
+        """Be a node to `isinstance`, by which reservoirpy tells, where it is imported."""
+        if (module := sys.modules.get("reservoirpy.node")) is not None:
+            module.Node.register(type(self))
+
+    @property
+    def state(self) -> Any:
+        """The node's state, ``{"out": (n_units,)}``."""
+        return self._as_node().state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._as_node().state = state
+
+    def __call__(self, x: Any = None) -> Any:
+        """Return the state (n_units,) after one more vector (n_inputs,)."""
+        return self._as_node().step(x)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_NODES:
+            return getattr(self._as_node(), name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __lshift__(self, other: Any) -> Any:
+        """Return ``self << other``: ``other`` is an input of the next step."""
+        from esnlm.utils.reservoirpy import feed_back
+
+        return feed_back(other, self)
+
+    def __rlshift__(self, other: Any) -> Any:
+        """Return ``other << self``."""
+        from esnlm.utils.reservoirpy import feed_back
+
+        return feed_back(self, other)
+
+    def __and__(self, other: Any) -> Any:
+        """Return a model of this node and those of ``other``."""
+        from esnlm.utils.reservoirpy import merge
+
+        return merge(self, other)
+
+    def _as_node(self) -> Any:
+        from esnlm.utils.reservoirpy import ReservoirNode
+
+        width = getattr(self, "n_inputs_", None)
+        if self._node is None or (width and self._node.input_dim not in (None, width)):
+            self._node = ReservoirNode(self)
+        return self._node
+
+
+_OF_NODES = {
+    "initialized", "initialize", "input_dim", "output_dim", "step", "run", "reset", "_step", "_run",
+}  # fmt: skip
