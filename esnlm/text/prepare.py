@@ -48,7 +48,7 @@ def prepare(
     layout: TextLayout = AS_WRITTEN,
     lower: bool = False,
     overwrite: bool = False,
-    progress: Progress = lambda read, total, tokens: None,
+    progress: Progress = lambda position, total, tokens: None,
     checkpoint_characters: int = 1 << 22,
 ) -> Shards:
     """Tokenize text files into a folder of shards; see `esnlm.text.shards`.
