@@ -211,10 +211,8 @@ def _entries(table: Mapping[str, Any], options: Collection[str], above: Entry) -
         entry = replace(above, place=f"{above.place}.{name}".lstrip("."))
         place, is_option, is_table = entry.place, entry.pair is None, isinstance(value, dict)
         if is_option and name not in options:
-            got = place + did_you_mean(name, options, cutoff=0.5)
-            raise ValueError(
-                f"settings must be options of esnlm train that make a model, got {got}"
-            )
+            at = place + did_you_mean(name, options, cutoff=0.5)
+            raise ValueError(f"settings must be options of esnlm train that make a model, got {at}")
         if is_option and name in PAIRS:
             if not is_table:
                 raise ValueError(f"{place} must be a table of parameters, got {value!r}")
