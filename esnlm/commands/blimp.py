@@ -111,8 +111,8 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         _show(rows, others)
         write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
         if options.pairs_csv is not None:
-            found = table.pair_rows(pairs, scores, name)
-            write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
+            rows_of_pairs = table.pair_rows(pairs, scores, name)
+            write_rows(options.pairs_csv, table.PAIR_COLUMNS, rows_of_pairs, overwrite=replace)
         if options.plot is not None:
             plot_accuracies(rows, others, options.plot)
     finish(options.csv, options.pairs_csv, options.plot)
@@ -157,8 +157,8 @@ def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, f
             interval = f"[{100 * row['lower']:6.2f}, {100 * row['upper']:6.2f}]"
         line = f"{name:50}  {values['accuracy']:8.2f}  {row['ties']:6}  {row['n_pairs']:6}"
         line += f"  {interval:16}  {values['strict']:6.2f}  {values['correct']:7.2f}"
-        for known in others.values() if key else ():
-            line += f"  {100 * known[key]:14.2f}" if key in known else f"  {'':14}"
+        for shares in others.values() if key else ():
+            line += f"  {100 * shares[key]:14.2f}" if key in shares else f"  {'':14}"
         print(line)
 
     head = "".join(f"  {name:>14.14}" for name in others)

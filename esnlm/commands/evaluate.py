@@ -115,8 +115,8 @@ def evaluate(
             rows = evaluation.rows(text, *watchers)
         for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":
-                shown = f"{value:.6g}" if isinstance(value, float) else value
-                print(f"{name:20}  {shown}")
+                digits = f"{value:.6g}" if isinstance(value, float) else value
+                print(f"{name:20}  {digits}")
         _warn_of_unknown(rows)
         of_bins = [] if bins is None else bins.shown()
         write_rows(options.csv, COLUMNS, rows, overwrite=replace)
@@ -258,14 +258,14 @@ class _Bins:
 
     def shown(self) -> list[dict[str, Any]]:
         """Return the rows of all texts together, and how two models differ, printed."""
-        found = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
+        rows_by_model = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
         if len(self.bins) > 1:
             first, second, *_ = self.bins
             differences = self.bins[first].differences(self.bins[second], random_state=0)
-            found[f"{first} - {second}"] = differences
+            rows_by_model[f"{first} - {second}"] = differences
         rows = [
             dict(zip(_BIN_COLUMNS, (model, *row), strict=True))
-            for model, several in found.items()
+            for model, several in rows_by_model.items()
             for row in several
             if row.n_tokens  # nothing is known of a bin in which no token falls
         ]

@@ -29,9 +29,11 @@ def resampled_sums(
     at_once = max(1, _AT_ONCE // n_blocks)
     for first in range(0, n_resamples, at_once):
         part = sums[first : first + at_once]
-        drawn = rng.integers(n_blocks, size=(len(part), n_blocks))
-        drawn += n_blocks * np.arange(len(part))[:, None]
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        blocks_of_resamples = rng.integers(n_blocks, size=(len(part), n_blocks))
+        blocks_of_resamples += n_blocks * np.arange(len(part))[:, None]
+        times = np.bincount(
+            blocks_of_resamples.ravel(), minlength=blocks_of_resamples.size
+        ).reshape(blocks_of_resamples.shape)
         np.matmul(times.astype(np.float64), blocks, out=part)
     return sums
 
@@ -44,8 +46,8 @@ def resampled_means(
     ``sums`` (n_blocks, n_columns) and ``sizes``, of the same shape, are what each block adds to a
     mean: its sum, and how many items that sums.
     """
-    drawn = resampled_sums(np.hstack([sums, sizes]), n_resamples, random_state)
-    total, size = np.hsplit(drawn, 2)
+    resamples = resampled_sums(np.hstack([sums, sizes]), n_resamples, random_state)
+    total, size = np.hsplit(resamples, 2)
     return np.divide(total, size, out=np.full(total.shape, np.nan), where=size > 0)
 
 
@@ -61,8 +63,8 @@ def resampled_shares(
     sizes = counts.sum(axis=1)
     chances = counts / sizes[:, None]
     rng = np.random.default_rng(random_state)
-    drawn = rng.multinomial(sizes[:, None], chances[:, None], size=(len(counts), n_resamples))
-    return np.asarray(drawn / sizes[:, None, None])
+    resamples = rng.multinomial(sizes[:, None], chances[:, None], size=(len(counts), n_resamples))
+    return np.asarray(resamples / sizes[:, None, None])
 
 
 def percentile_intervals(values: Floats) -> Floats:

@@ -67,8 +67,8 @@ def ngram_overlap(generated: Sequence[Hashable], reference: Sequence[Hashable], 
     ours = set(_ngrams(generated, n))
     if not ours:
         raise ValueError(f"the generated text has {len(generated)} tokens: too few for n = {n}")
-    seen = {ngram for ngram in _ngrams(reference, n) if ngram in ours}  # not all of a long text's
-    return len(seen) / len(ours)
+    copies = {ngram for ngram in _ngrams(reference, n) if ngram in ours}  # not all of a long text's
+    return len(copies) / len(ours)
 
 
 def _ngrams(tokens: Sequence[Hashable], n: int) -> Iterator[Hashable]:

@@ -182,8 +182,8 @@ def _frequencies(models: Mapping[str, Any], counts: Any) -> Any:
     if counts is not None:
         return word_counts(None, counts)
     for model in models.values():
-        if not isinstance(model, pd.DataFrame) and (known := word_counts(model)):
-            return known
+        if not isinstance(model, pd.DataFrame) and (model_counts := word_counts(model)):
+            return model_counts
     raise ValueError("no model has counts of words: give counts, a text to count frequencies in")
 
 
@@ -209,8 +209,10 @@ def _with_baseline(words: pd.DataFrame, counts: Any, lags: int) -> pd.DataFrame:
 
 def _is_known(table: pd.DataFrame, lags: int) -> "pd.Series[bool]":
     """Mark words that hold no unknown token, as the words before them in the item."""
-    known = table.get("n_unknown", pd.Series(0, index=table.index)) == 0
-    before = [known.groupby(table[ITEM]).shift(lag, fill_value=True) for lag in range(lags + 1)]
+    in_vocabulary = table.get("n_unknown", pd.Series(0, index=table.index)) == 0
+    before = [
+        in_vocabulary.groupby(table[ITEM]).shift(lag, fill_value=True) for lag in range(lags + 1)
+    ]
     return pd.concat(before, axis=1).all(axis=1)
 
 

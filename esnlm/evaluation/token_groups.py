@@ -94,9 +94,9 @@ class FrequencyBins:
         if sizes.shape != others.shape or (sizes != others).any():
             raise ValueError("both models must have scored the same tokens, in the same bins")
         seed = int(np.random.default_rng(random_state).integers(1 << 62))
-        drawn = [np.exp(resampled_means(x, sizes, n_resamples, seed)) for x in (first, second)]
+        resamples = [np.exp(resampled_means(x, sizes, n_resamples, seed)) for x in (first, second)]
         values = _perplexity(first, sizes) - _perplexity(second, sizes)
-        return self._named(sizes, values, percentile_intervals(drawn[0] - drawn[1]))
+        return self._named(sizes, values, percentile_intervals(resamples[0] - resamples[1]))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
         bounds, sizes = [*_FREQUENCY_BINS, (-np.inf, np.inf)], sizes.sum(axis=0)

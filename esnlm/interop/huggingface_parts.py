@@ -100,8 +100,10 @@ def _factored(readout: Any) -> Described:
     described |= with_prefix("classes", classes[1])
     factors = []
     for c, size in enumerate(sizes):
-        given = readout.word_factors_.get(c)
-        factor, arrays = _uniform(size) if given is None else describe_readout(given)
+        factor_readout = readout.word_factors_.get(c)
+        factor, arrays = (
+            _uniform(size) if factor_readout is None else describe_readout(factor_readout)
+        )
         factors.append(factor)
         described |= with_prefix(f"words.{c}", arrays)
     kind = {"kind": "factored", "sizes": sizes, "classes": classes[0], "factors": factors}
@@ -134,8 +136,8 @@ def _low_rank(readout: Any) -> Described:
     kind, described = _on_components(arrays, classes, words)
     further = {"direct": "direct_coef_", "pairs": "pairs_", "pair_direct": "pair_coef_",
                "unigram": "unigram_"}  # fmt: skip
-    found = {ours: arrays.get(theirs, ()) for ours, theirs in further.items()}
-    described |= {name: array for name, array in found.items() if len(array)}
+    optional = {ours: arrays.get(theirs, ()) for ours, theirs in further.items()}
+    described |= {name: array for name, array in optional.items() if len(array)}
     sizes = {"n_direct": len(arrays["direct_coef_"]), "n_pairs": len(arrays["pairs_"])}
     sizes["unigram"] = "unigram_" in arrays
     return kind | sizes | {"n_tokens": len(readout.classes_)}, described

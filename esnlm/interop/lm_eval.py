@@ -162,13 +162,13 @@ class ReservoirLM(TemplateLM):
         temperature = float(options.get("temperature") or 1.0) if sampled else 0.0
         choice = SamplingOptions(temperature, options.get("top_k") or None, options.get("top_p"), 0)
         prompt = np.array(self.tok_encode(context) or [self._prefix])
-        drawn: list[int] = []
+        tokens: list[int] = []
         text = ""
         for token in self.model.generate(int((lengths or [256])[0]), prompt=prompt, choice=choice):
             if token == self._tokens.eos_id:
                 break
-            drawn.append(token)
-            text = self._tokens.decode(drawn)
+            tokens.append(token)
+            text = self._tokens.decode(tokens)
             if any(stop and stop in text for stop in stops):
                 break
         for stop in filter(None, stops):

@@ -144,8 +144,8 @@ class SequenceModel(BaseEstimator, ABC):
         need = 16 * len(prefixes) * self.n_tokens_
         check_memory(f"distributions after {len(prefixes)} prefixes", need, "give fewer at a time")
         ids = [framed_prefix(each, self.tokenizer_, self.reset_) for each in prefixes]
-        found = self._next_probabilities([self._read(each) for each in ids])
-        return found[0] if several is None else found
+        probabilities = self._next_probabilities([self._read(each) for each in ids])
+        return probabilities[0] if several is None else probabilities
 
     def next_words(self, prefix: str | ArrayLike = (), *, k: int = 10) -> list[NextWord]:
         """Return the ``k`` most probable tokens after ``prefix``, the most probable first.

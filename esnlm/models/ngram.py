@@ -117,8 +117,8 @@ class NgramLanguageModel(SequenceModel):
         self.tokenizer_, self.n_tokens_ = corpus.tokenizer, len(corpus.tokenizer)
         most = min(_PARTS, -(-corpus.n_tokens // _PART_TOKENS)) if n_parts is None else n_parts
         ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
-        found = reduce("n-grams", _counted, ngrams, corpus.parts(most), lambda part: None)
-        self.token_counts_, self.ngrams_ = found.of_tokens, ngrams.fit_counts(found.of_ngrams)
+        sums = reduce("n-grams", _counted, ngrams, corpus.parts(most), lambda part: None)
+        self.token_counts_, self.ngrams_ = sums.of_tokens, ngrams.fit_counts(sums.of_ngrams)
         return self
 
     @property

@@ -140,8 +140,8 @@ def _with_lags(rows: Iterable[dict[str, Any]], lags: int, within: str) -> Iterat
             before.clear()
         values = {name: row[name] for name in LAG_COLUMNS}
         for lag in range(1, lags + 1):
-            known = before[-lag] if lag <= len(before) else {}
-            row |= {f"{name}_lag{lag}": known.get(name, nan) for name in LAG_COLUMNS}
+            values_before = before[-lag] if lag <= len(before) else {}
+            row |= {f"{name}_lag{lag}": values_before.get(name, nan) for name in LAG_COLUMNS}
         yield row
         if values["length"] == values["length"]:
             before.append(values)
@@ -225,10 +225,10 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
     ``counts``: numbers by word, texts, or the name of a file of text (``.gz``, too).
     """
     if counts is None:
-        tokenizer, known = model.tokenizer_, model.token_counts_
-        if known is None or not tokenizer.has_words:
+        tokenizer, token_counts = model.tokenizer_, model.token_counts_
+        if token_counts is None or not tokenizer.has_words:
             return Counter()
-        counts = dict(zip(tokenizer.vocabulary, known.tolist(), strict=False))
+        counts = dict(zip(tokenizer.vocabulary, token_counts.tolist(), strict=False))
         for boundary in (tokenizer.bos, tokenizer.eos):
             counts.pop(boundary, None)
     elif not isinstance(counts, Mapping):

@@ -75,10 +75,10 @@ def plot_states(
     'first component (54% of variance)'
     """
     points, shares = principal_components(np.asarray(states))
-    for name, given in (("words", words), ("groups", groups)):
-        if given is not None and len(given) != len(points):
+    for name, labels in (("words", words), ("groups", groups)):
+        if labels is not None and len(labels) != len(points):
             raise ValueError(
-                f"{name} must be one for each of {len(points)} states, got {len(given)}"
+                f"{name} must be one for each of {len(points)} states, got {len(labels)}"
             )
     axis = _axes(ax)
     if words is not None:
@@ -152,8 +152,8 @@ def plot_blimp(
         accuracy, lower, upper = 100 * columns.to_numpy().T
         axis.hlines(places, lower, upper, color=looks[number]["color"], linewidth=1.6, zorder=2)
         axis.plot(accuracy, places, label=label, markersize=8, zorder=3, **looks[number])
-    for look, (label, known) in zip(looks[len(models) :], (others or {}).items(), strict=True):
-        values = [100 * known.get(name, np.nan) for name in names]
+    for look, (label, accuracies) in zip(looks[len(models) :], (others or {}).items(), strict=True):
+        values = [100 * accuracies.get(name, np.nan) for name in names]
         axis.plot(values, range(len(names)), label=label, markerfacecolor="none", **look)
     axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axis.invert_yaxis()

@@ -94,8 +94,8 @@ def _pieces(counts: Mapping[str, int]) -> Counter[str]:
 
 def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the step after tokenizing that adds no tokens, if there is one: it trims offsets."""
-    found = layout.get("post_processor") or {}
-    steps = found.get("processors", [found])
+    post_processor = layout.get("post_processor") or {}
+    steps = post_processor.get("processors", [post_processor])
     return next((step for step in steps if step.get("type") == "ByteLevel"), None)
 
 
@@ -189,9 +189,11 @@ def n_ids(layout: Any) -> int:
         if vocabulary.get(token, number) != number:
             raise TokenizerError(f"{token!r} has two ids, {vocabulary[token]} and {number}")
     if len(set(tokens.values())) < len(tokens):
-        seen: dict[int, str] = {}
+        by_number: dict[int, str] = {}
         one, other, number = next(
-            (seen[i], token, i) for token, i in tokens.items() if seen.setdefault(i, token) != token
+            (by_number[i], token, i)
+            for token, i in tokens.items()
+            if by_number.setdefault(i, token) != token
         )
         raise TokenizerError(f"the tokens {one!r} and {other!r} have the same id, {number}")
     unknown = model.get("unk_token")

@@ -105,9 +105,9 @@ def listed_prefixes(prefixes: Any) -> list[Any] | None:
     """
     if isinstance(prefixes, str) or not isinstance(prefixes, Iterable):
         return None
-    found = list(prefixes)
-    several = any(isinstance(each, str) or np.ndim(each) > 0 for each in found)
-    return found if several else None
+    items = list(prefixes)
+    several = any(isinstance(each, str) or np.ndim(each) > 0 for each in items)
+    return items if several else None
 
 
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:

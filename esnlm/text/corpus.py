@@ -55,12 +55,12 @@ class TextCorpus:
         """Check that ``split`` is known and every path is a file or a folder."""
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
-        given = [paths] if isinstance(paths, str | Path) else list(paths)
-        if not given:
+        names = [paths] if isinstance(paths, str | Path) else list(paths)
+        if not names:
             raise CorpusError("the corpus has no files: name at least one text file or folder")
-        if not all(map(str, given)):
+        if not all(map(str, names)):
             raise CorpusError("the name of a text file is empty")
-        self.paths = [Path(path) for path in given]
+        self.paths = [Path(path) for path in names]
         self.split = split
         self.layout = layout
         for path in self.paths:
@@ -84,17 +84,17 @@ class TextCorpus:
 
     def files(self) -> list[tuple[Path, str]]:
         """Return the files in reading order, each with its name within what was given."""
-        found: list[tuple[Path, str]] = []
+        files: list[tuple[Path, str]] = []
         for path in self.paths:
             if path.is_dir():
                 inside = sorted(_inside(path))
                 if shards := [file.parent for file in inside if file.name == "bounds.bin"]:
                     names = ", ".join(map(str, shards))
                     raise CorpusError(f"{path} holds shards, not text: name {names} itself")
-                found += [(file, file.relative_to(path).as_posix()) for file in inside]
+                files += [(file, file.relative_to(path).as_posix()) for file in inside]
             else:
-                found.append((path, path.name))
-        return found
+                files.append((path, path.name))
+        return files
 
 
 def read_documents(path: Path, split: str, layout: TextLayout = AS_WRITTEN) -> Iterator[str]:
@@ -300,8 +300,8 @@ class TokenStream:
     def by_document(self, values: Array) -> list[Array]:
         """Values (T,) of tokens -> those of the predicted tokens, one array a document."""
         marks = self.predicted()
-        kept = np.concatenate(([0], np.cumsum(marks)))[self.bounds]
-        return np.split(values[marks], kept[1:-1])
+        limits = np.concatenate(([0], np.cumsum(marks)))[self.bounds]
+        return np.split(values[marks], limits[1:-1])
 
     def shuffled(self, rng: np.random.Generator) -> "TokenStream":
         """Return the same sequences in random order, as one document; as it is without starts."""

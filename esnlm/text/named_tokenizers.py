@@ -132,8 +132,8 @@ def _are_gpt2s(ordered: dict[str, int], merges: Iterable[tuple[str, str]]) -> bo
     """Whether vocabulary, in the order of the ids, and merges have GPT-2's published bytes."""
     lines = "".join(f"{left} {right}\n" for left, right in merges)
     # ASCII escapes in the one, a line of version above the other.
-    found = json.dumps(ordered).encode(), f"#version: 0.2\n{lines}".encode()
-    digests = [hashlib.sha256(data).hexdigest() for data in found]
+    contents = json.dumps(ordered).encode(), f"#version: 0.2\n{lines}".encode()
+    digests = [hashlib.sha256(data).hexdigest() for data in contents]
     return digests == [GPT2_VOCABULARY, GPT2_MERGES]
 
 

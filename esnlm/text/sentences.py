@@ -116,16 +116,16 @@ def tokenize_sentences(
     parts = [np.zeros(0, dtype=np.int32)]
     lengths = np.zeros(len(texts), dtype=np.int64)
     counts: Counter[str] = Counter()
-    for i, (kept,) in enumerate(framed(texts, tokenizer, "sentence")):
+    for i, (tokens_of_text,) in enumerate(framed(texts, tokenizer, "sentence")):
         text = texts[i]
-        if len(kept) < (rules.min_length or 1):
+        if len(tokens_of_text) < (rules.min_length or 1):
             continue
-        if rules.max_length is not None and len(kept) > rules.max_length:
-            counts.update(sentences_cut=1, tokens_cut=len(kept) - rules.max_length)
-            kept = kept[: rules.max_length]
-            text = tokenizer.decode(kept)
-        parts.append(kept)
-        lengths[i] = len(kept)
+        if rules.max_length is not None and len(tokens_of_text) > rules.max_length:
+            counts.update(sentences_cut=1, tokens_cut=len(tokens_of_text) - rules.max_length)
+            tokens_of_text = tokens_of_text[: rules.max_length]
+            text = tokenizer.decode(tokens_of_text)
+        parts.append(tokens_of_text)
+        lengths[i] = len(tokens_of_text)
         counts["words"] += len(text.split())
         counts["characters"] += len(text)
     tokens = np.concatenate(parts)
@@ -155,8 +155,8 @@ def sentence_splitter() -> Callable[[str], list[str]]:
     segmenter = Segmenter(language="en", clean=False)
 
     def split(text: str) -> list[str]:
-        found = [part.strip() for part in segmenter.segment(text)]
-        whole = "".join("".join(found).split()) == "".join(text.split())
-        return [part for part in found if part] if whole else [text]
+        parts = [part.strip() for part in segmenter.segment(text)]
+        whole = "".join("".join(parts).split()) == "".join(text.split())
+        return [part for part in parts if part] if whole else [text]
 
     return split

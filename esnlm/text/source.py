@@ -118,12 +118,12 @@ def inspected(corpus: TextCorpus, held_out: TextCorpus | None = None) -> list[st
     twice. Files that are alike under two names are only warned of, as both may be meant.
     """
     files = [path for path, _ in corpus.files()]
-    held = [] if held_out is None else [path for path, _ in held_out.files()]
-    for several in (files, held):
+    held_out_files = [] if held_out is None else [path for path, _ in held_out.files()]
+    for several in (files, held_out_files):
         _check_twice(several)
     return [
-        *_alike(files, held),
-        *_laid_out_otherwise([*files, *held][:_MOST_FILES], corpus.layout),
+        *_alike(files, held_out_files),
+        *_laid_out_otherwise([*files, *held_out_files][:_MOST_FILES], corpus.layout),
     ]
 
 
@@ -164,9 +164,9 @@ def spaced(corpus: TextCorpus, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _check_twice(files: Iterable[Path]) -> None:
-    seen: dict[Path, Path] = {}
+    by_place: dict[Path, Path] = {}
     for path in files:
-        before = seen.setdefault(path.resolve(), path)
+        before = by_place.setdefault(path.resolve(), path)
         if before is not path:
             names = str(path) if str(path) == str(before) else f"{before}, as {path},"
             raise CorpusError(
@@ -174,16 +174,16 @@ def _check_twice(files: Iterable[Path]) -> None:
             )
 
 
-def _alike(files: list[Path], held: list[Path]) -> Iterator[str]:
+def _alike(files: list[Path], held_out: list[Path]) -> Iterator[str]:
     """Of training text with the same bytes twice, and of held-out text that is in it."""
     by_size = defaultdict(list)
-    for path in (*files, *held):
+    for path in (*files, *held_out):
         if size := path.stat().st_size:
             by_size[size].append(path)
     by_digest: dict[str, Path] = {}
     copies = []
-    wanted = {path for same in by_size.values() if len(same) > 1 for path in same}
-    for path in (path for path in files if path in wanted):
+    same_size = {path for same in by_size.values() if len(same) > 1 for path in same}
+    for path in (path for path in files if path in same_size):
         first = by_digest.setdefault(file_digest(path), path)
         if first is not path:
             copies.append((first, path))
@@ -191,7 +191,7 @@ def _alike(files: list[Path], held: list[Path]) -> Iterator[str]:
         first, path = copies[0]
         more = f", and {len(copies) - 1} more are copies" if len(copies) > 1 else ""
         yield f"{first} and {path} hold the same text{more}: it counts as often as it is given"
-    for path in (path for path in held if path in wanted):
+    for path in (path for path in held_out if path in same_size):
         if (digest := file_digest(path)) in by_digest:
             yield (
                 f"the held-out text {path} is the training text {by_digest[digest]}: what it"
@@ -202,23 +202,23 @@ def _alike(files: list[Path], held: list[Path]) -> Iterator[str]:
 
 def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
     """Of licences that are not cut, and of lines that are not joined, at most a line each."""
-    found: dict[str, list[Path]] = {"licence": [], "wrapped": [], "control": []}
+    by_fault: dict[str, list[Path]] = {"licence": [], "wrapped": [], "control": []}
     for path in files:
         raw = _head(path, layout.encoding)
         lines = [line for _, line in layout.lines(enumerate(raw, start=1))]
         if not layout.strip_gutenberg and is_gutenberg(lines):
-            found["licence"].append(path)
+            by_fault["licence"].append(path)
             body = replace(layout, strip_gutenberg=True)
             lines = [line for _, line in body.lines(enumerate(raw, start=1))]
         if not layout.unwrap and is_wrapped(lines):
-            found["wrapped"].append(path)
+            by_fault["wrapped"].append(path)
         if any(_CONTROL.search(line) for line in raw):
-            found["control"].append(path)
+            by_fault["control"].append(path)
     for those, what in (
-        (found["licence"], "Project Gutenberg's licence, which strip_gutenberg=True leaves out"),
-        (found["wrapped"], "lines that look broken at a column: unwrap=True joins them"),
+        (by_fault["licence"], "Project Gutenberg's licence, which strip_gutenberg=True leaves out"),
+        (by_fault["wrapped"], "lines that look broken at a column: unwrap=True joins them"),
         (
-            found["control"],
+            by_fault["control"],
             "control characters where cp1252 has dashes and quotes: is it encoding='cp1252'?",
         ),
     ):

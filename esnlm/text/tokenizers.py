@@ -285,10 +285,10 @@ class Tokenizer:
     def _known(self, token: str | None, role: str) -> int | None:
         if token is None:
             return None
-        found = self.backend.token_to_id(token)
-        if found is None:
+        number = self.backend.token_to_id(token)
+        if number is None:
             raise TokenizerError(f"{role}={token!r} is not in the vocabulary of the tokenizer")
-        return int(found)
+        return int(number)
 
     def _character_table(self) -> Ids | None:
         """Ids by code point (n,), where every character is a token; otherwise None."""

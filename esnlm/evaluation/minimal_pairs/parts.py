@@ -95,6 +95,6 @@ def subsets(pairs: Sequence[Pair], words: TrainingWords | None = None) -> dict[s
     parts = {"not_permuted": ordered, "other_items": ordered & ~same_items}
     parts = {name: part for name, part in parts.items() if part.any() and not part.all()}
     if words is not None:
-        seen = [words.hold(pair.good) and words.hold(pair.bad) for pair in pairs]
-        parts = {"seen_words": np.array(seen), **parts}
+        marks = [words.hold(pair.good) and words.hold(pair.bad) for pair in pairs]
+        parts = {"seen_words": np.array(marks), **parts}
     return parts

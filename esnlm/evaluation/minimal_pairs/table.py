@@ -89,24 +89,24 @@ def _summaries(table: pd.DataFrame, **options: Any) -> list[Row]:
         groups[each].to_numpy(dtype=int) for each in ("right", "ties", "n_pairs")
     )
     counts = np.stack([right, ties, n_pairs - right - ties], axis=1)
-    drawn = resampled_shares(counts, **options)
+    resamples = resampled_shares(counts, **options)
     rows = [
-        {"level": "paradigm", **group, **_accuracies(counts[[k]], drawn[[k]])}
+        {"level": "paradigm", **group, **_accuracies(counts[[k]], resamples[[k]])}
         for k, group in enumerate(groups.to_dict("records"))
     ]
     for phenomenon, part in groups.groupby("phenomenon"):
         field = part["field"].iloc[0] if part["field"].nunique() == 1 else _SEVERAL
         here = {"level": "phenomenon", "phenomenon": phenomenon, "field": field}
-        values = _accuracies(counts[part.index], drawn[part.index])
+        values = _accuracies(counts[part.index], resamples[part.index])
         rows.append(here | values | {"paradigm": _SEVERAL})
     overall = dict.fromkeys(("level", "phenomenon", "paradigm", "field"), _OVERALL)
     if groups["n_pairs"].nunique() > 1:
-        rows.append(overall | _accuracies(counts, drawn, over="pairs") | {"level": SUBSET})
-    rows.append(overall | _accuracies(counts, drawn))
+        rows.append(overall | _accuracies(counts, resamples, over="pairs") | {"level": SUBSET})
+    rows.append(overall | _accuracies(counts, resamples))
     return rows
 
 
-def _accuracies(counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
+def _accuracies(counts: Ints64, resamples: Floats, over: str = "paradigms") -> Row:
     """Return sums, and means over paradigms or pairs by what a tie counts, with intervals.
 
     ``counts`` (n_paradigms, 3) of right pairs, ties and wrong ones; ``drawn`` (n_paradigms,
@@ -120,7 +120,7 @@ def _accuracies(counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
     for name, tie in TIES.items():
         credit, start = np.array([1.0, tie, 0.0]), "" if name == "accuracy" else f"{name}_"
         row[name] = float(np.average(counts @ credit / sizes, weights=weights))
-        resampled = np.average(drawn @ credit, axis=0, weights=weights)
+        resampled = np.average(resamples @ credit, axis=0, weights=weights)
         bounds = percentile_intervals(resampled[:, None])[0].tolist()
         if are_few:
             bounds = [None, None]

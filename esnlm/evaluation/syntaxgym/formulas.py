@@ -126,8 +126,8 @@ class _Parser:
     def close(self, mark: str) -> None:
         """Take the mark that must come next."""
         if (got := self.tokens.pop(0)) != mark:
-            wanted = repr(mark) if mark else "an operator or the end"
-            raise FormulaError(f"{self.text!r}: expected {wanted}, got {_shown(got)}")
+            expectation = repr(mark) if mark else "an operator or the end"
+            raise FormulaError(f"{self.text!r}: expected {expectation}, got {_shown(got)}")
 
     def _atom(self) -> Node:
         token = self.tokens.pop(0)

@@ -137,14 +137,14 @@ def read_published(path: str | Path, suites: Sequence[Suite]) -> dict[str, dict[
     that `esnlm syntaxgym` wrote. Raises ValueError where it is neither. A model without one of the
     suites that count has no mean.
     """
-    wanted = "expected the columns model, suite and accuracy, or a CSV of `esnlm syntaxgym`"
+    expectation = "expected the columns model, suite and accuracy, or a CSV of `esnlm syntaxgym`"
     try:
         table = pd.read_csv(path)
     except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise ValueError(f"{path} is not a CSV: {str(error).strip()}; {wanted}") from error
+        raise ValueError(f"{path} is not a CSV: {str(error).strip()}; {expectation}") from error
     name = next((name for name in _MODEL if name in table), None)
     if name is None or not {"suite", "accuracy"} <= set(table.columns):
-        raise ValueError(f"{path} has no accuracies of suites: {wanted}")
+        raise ValueError(f"{path} has no accuracies of suites: {expectation}")
     if "prediction" in table:
         table = table[(table["prediction"] == 1) & (table["level"] == "suite")]
     accuracies = pd.to_numeric(table["accuracy"], errors="coerce")

@@ -59,9 +59,9 @@ class Sparse(nn.Module):
         parts = self.indptr, self.indices, self.data
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            made = torch.sparse_csr_tensor(*parts, self.shape, check_invariants=not self.checked)
+            matrix = torch.sparse_csr_tensor(*parts, self.shape, check_invariants=not self.checked)
         self.checked = True
-        return made
+        return matrix
 
     def rows(self, numbers: Tensor) -> Tensor:
         """Rows of those numbers (n,), dense: (n, n_columns)."""
@@ -198,13 +198,15 @@ class Attention(nn.Module):
         k, v = (each.unflatten(-1, (self.n_heads, -1)) for each in others.chunk(2, dim=-1))
         scores = torch.einsum("bihd,bjhd->bhij", q, k) / q.shape[-1] ** 0.5
         distance = place[:, :, None] - places[:, None]
-        seen = (distance >= 0) & (distance < self.length)
-        seen &= (places[:, None] >= start[:, :, None]) & (places >= 0)[:, None]
+        visible = (distance >= 0) & (distance < self.length)
+        visible &= (places[:, None] >= start[:, :, None]) & (places >= 0)[:, None]
         by_distance = self.distances[:, distance.clamp(0, self.length - 1)].transpose(0, 1)
         # Padding reads itself: nothing would be no number.
         own = torch.eye(z.shape[1], places.shape[1], dtype=torch.bool, device=z.device)
-        seen |= (place < 0)[:, :, None] & own.roll(places.shape[1] - z.shape[1], 1)
-        shares = (scores + by_distance).masked_fill(~seen[:, None], float("-inf")).softmax(dim=-1)
+        visible |= (place < 0)[:, :, None] & own.roll(places.shape[1] - z.shape[1], 1)
+        shares = (
+            (scores + by_distance).masked_fill(~visible[:, None], float("-inf")).softmax(dim=-1)
+        )
         read = torch.einsum("bhij,bjhd->bihd", shares, v).flatten(-2)
         newest = places.argsort(dim=1, stable=True)[:, max(0, places.shape[1] - self.length + 1) :]
         rows = torch.arange(len(z), device=z.device)[:, None]
@@ -277,8 +279,8 @@ class Layers(nn.Module):
             start = start.cummax(dim=1).values
             n_read, began = place[:, -1] + 1, start[:, -1]
             place = place.masked_fill(~is_read, -1)
-            found, (memory, places) = self.attend(z, place, start[:, 1:], (memory, places))
-            z = z + found
+            context, (memory, places) = self.attend(z, place, start[:, 1:], (memory, places))
+            z = z + context
         for block in self.blocks:
             z = z + block(z)
         return self.norm(z), (before, n_read, began, memory, places, inside)
