@@ -100,7 +100,8 @@ class Factored(nn.Module):
             parts = [_normalised(z, floor) for z, floor in zip(outputs, floors, strict=True)]
         else:
             parts = [factor(states) for factor in self.words]
-        logs = torch.cat([part + classes[..., c, None] for c, part in enumerate(parts)], dim=-1)
+        both = (part + classes[..., c, None] for c, part in enumerate(parts))
+        logs = torch.cat([part.to(states.dtype) for part in both], dim=-1)
         return logs[..., self.position]
 
 
