@@ -156,3 +156,23 @@ def test_half_a_character_is_named_by_pairs_of_bytes() -> None:
         trained("bpe:300", [*TEXT, HALF])
     with pytest.raises(TokenizerError, match="half a character"):
         trained("bpe:300", TEXT).encode(HALF)
+
+
+@pytest.mark.filterwarnings("error")
+def test_pairs_that_drop_characters_are_warned_of(tmp_path: Path) -> None:
+    entries = {"a": 0, "b": 1, "[UNK]": 2}
+    for unknown, warns in ((None, True), ("[UNK]", False)):
+        backend = Backend(models.BPE(entries, [], unk_token=unknown))
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        backend.save(str(tmp_path / "t.json"))
+        if warns:
+            with pytest.warns(UserWarning, match="it drops characters that are not in its"):
+                Tokenizer.from_file(tmp_path / "t.json")
+        else:
+            assert Tokenizer.from_file(tmp_path / "t.json").encode("\u00e9").tolist() == [2]
+    of_bytes = Backend(
+        models.BPE({c: i for i, c in enumerate(pre_tokenizers.ByteLevel.alphabet())}, [])
+    )
+    of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    of_bytes.save(str(tmp_path / "b.json"))
+    Tokenizer.from_file(tmp_path / "b.json")

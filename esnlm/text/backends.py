@@ -22,6 +22,8 @@ WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
 # One engine counts and cuts: to that of `re` a combining mark is no part of a word.
 _WORDS_AND_MARKS = pre_tokenizers.Split(Regex(WORD_OR_MARK), "removed", invert=True)
 _WHITE_SPACE = pre_tokenizers.WhitespaceSplit()
+# A Gothic letter: no vocabulary but one of bytes is likely to have it.
+_RARE = "\U00010348"
 _SEPARATOR = re.compile("[\x1c-\x1f]")
 #: Share of words that end in a glued mark up to which text counts as cut up already.
 _FEW_GLUED = 0.01
@@ -124,6 +126,13 @@ def parsed_backend(data: bytes, name: str) -> Backend:
         backend.no_padding()
         backend.no_truncation()
         return backend
+
+
+def drops_characters(backend: Backend) -> bool:
+    """Return whether characters outside the vocabulary vanish, as in pairs without unk_token."""
+    if not isinstance(backend.model, models.BPE):
+        return False
+    return not backend.encode(_RARE, add_special_tokens=False).ids
 
 
 def words_of(text: str) -> list[str]:

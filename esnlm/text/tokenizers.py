@@ -7,6 +7,7 @@ appended by `esnlm.text.boundaries`, so that a scored prefix does not end by its
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,7 @@ from esnlm.text.backends import (
     TokenizerError,
     adding_nothing,
     checked_text,
+    drops_characters,
     hide_boundaries,
     library_errors,
     n_ids,
@@ -128,8 +130,15 @@ class Tokenizer:
 
         Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
         Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
+        Warns where it drops characters that its vocabulary does not have.
         """
         backend = parsed_backend(read_bytes(Path(path)), str(path))
+        if drops_characters(backend):
+            warnings.warn(
+                f"{path} has neither an unknown token nor bytes: it drops characters that are not"
+                " in its vocabulary, and surprisals do not show it; set unk_token in its model",
+                stacklevel=2,
+            )
         for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), (END_OF_TEXT,) * 2):
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
