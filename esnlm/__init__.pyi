@@ -12,6 +12,7 @@ from .plots.plotting import plot_states as plot_states
 from .plots.plotting import plot_surprisal as plot_surprisal
 from .readouts.class_based.factored import ClassFactoredReadout as ClassFactoredReadout
 from .readouts.class_based.low_rank import LowRankReadout as LowRankReadout
+from .readouts.linear.regressor import RidgeRegressor as RidgeRegressor
 from .readouts.linear.ridge import RidgeReadout as RidgeReadout
 from .readouts.mixture.mixture import MixtureOfExpertsReadout as MixtureOfExpertsReadout
 from .readouts.sklearn.classifier import ClassifierReadout as ClassifierReadout

@@ -22,6 +22,7 @@ from esnlm import (
     ReducedRankSoftmaxReadout,
     Reservoir,
     RidgeReadout,
+    RidgeRegressor,
     SoftmaxReadout,
     SpectralWordFeatures,
     TokenGatedReadout,
@@ -89,6 +90,7 @@ CHANGES: dict[Any, dict[str, tuple[dict[str, Any], Any]]] = {
         "validation_fraction": ({"selection": "held_out"}, 0.3),
         "gram_rows": ({}, 100),
     },
+    RidgeRegressor: {"alpha": ({}, 3.0)},
     SoftmaxReadout: _SOFTMAX,
     NormalisedSoftmaxReadout: _SOFTMAX,
     ReducedRankSoftmaxReadout: {"rank": ({}, 3), **_SOFTMAX},
@@ -261,6 +263,9 @@ def contents(estimator: Any) -> dict[str, Any]:
     if isinstance(estimator, Reservoir):
         estimator.fit(n_inputs=V)
         return {**estimator.state_dict(), "states": estimator.transform(tokens()[:9])}
+    if isinstance(estimator, RidgeRegressor):
+        X, y = rows(0, coded=False)
+        return {"coef": estimator.fit(X, y.astype(float)).coef_}
     if hasattr(estimator, "fit_blocks"):
         n_direct = getattr(estimator, "n_direct", 0)
         X, y = rows(n_direct, coded=isinstance(estimator, TokenGatedReadout) and not n_direct)

@@ -96,6 +96,16 @@ class Moments(Stateful):
         """Mean state (n_units,)."""
         return self.sums.sum(axis=0) / max(self.n, 1)
 
+    @property
+    def target_mean(self) -> Floats:
+        """Relative frequency of each class (n_classes,)."""
+        return self.counts / self.n
+
+    @property
+    def variation(self) -> float:
+        """Sum of squares of the centred one-hot targets: n, less n_v² / n for each class."""
+        return self.n - float(np.sum(self.counts**2.0)) / self.n
+
     def gram(self) -> Floats:
         """XᵀX (n_units, n_units) of the ``n_gram`` rows that entered it."""
         self._empty_stage()

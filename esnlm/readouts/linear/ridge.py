@@ -6,19 +6,17 @@ from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from scipy import linalg
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.readouts.linear.spectrum import Spectrum, gcv_error, inverse_of, penalty_path
+from esnlm.readouts.linear.spectrum import PATH, Spectrum, inverse_of, ridge_coefficients
 from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
 from esnlm.utils.state_dict import saved
 from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Count, Number, OneOf, check_parameters, limited
 
-_PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
 # Products that choosing a penalty may cost, those a class costs beside its outputs, and the rows
 # below which the choice would be noise.
@@ -117,7 +115,7 @@ class RidgeReadout(StreamingReadout):
     def _finish(self, held_out: Blocks | None = None) -> None:
         """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
         work = (self.n_features_in_ + _COST_OF_CLASS) * len(self.classes_)
-        n_alphas = len(_PATH) if self.alphas is None else len(self.alphas)
+        n_alphas = len(PATH) if self.alphas is None else len(self.alphas)
         rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
         self._settle_with(None if held_out is None else _first_rows(held_out, rows))
 
@@ -178,15 +176,14 @@ class RidgeReadout(StreamingReadout):
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
         if self.alpha is not None:
             alpha = float(self.alpha)
-            self._set_solution(moments, alpha, _coefficients(moments, alpha))
+            self._set_solution(moments, alpha, ridge_coefficients(moments, alpha))
             return
         spectrum = Spectrum(moments)
-        alphas = penalty_path(_PATH, spectrum.values[-1], spectrum.rounding)
+        alphas = spectrum.penalties()
         if self.alphas is not None:
             alphas = np.asarray(self.alphas, dtype=np.float64)
         if held_out is None or self.selection == "gcv":
-            values, power, variation = spectrum.values, spectrum.power, spectrum.variation
-            scores = np.array([gcv_error(a, values, power, variation, spectrum.n) for a in alphas])
+            scores = spectrum.gcv_errors(alphas)
         else:
             scores = self._held_out_scores(spectrum, alphas, held_out)
         self.path_ = {"alphas": alphas, "scores": scores}
@@ -195,7 +192,7 @@ class RidgeReadout(StreamingReadout):
 
     def _set_solution(self, moments: Moments, alpha: float, coef: Floats) -> None:
         self.alpha_, self.coef_, self._stale = alpha, coef, False
-        self.intercept_ = moments.counts / moments.n - coef @ moments.mean
+        self.intercept_ = moments.target_mean - coef @ moments.mean
 
     def _held_out_scores(self, spectrum: Spectrum, alphas: Floats, held_out: Blocks) -> Floats:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
@@ -209,7 +206,7 @@ class RidgeReadout(StreamingReadout):
                 at = np.arange(len(rotated)), codes[rows]
                 for k, alpha in enumerate(alphas):
                     shrunk = rotated * inverse_of(spectrum.values + alpha)
-                    outputs = shrunk @ spectrum.rotated_sums + spectrum.frequencies
+                    outputs = shrunk @ spectrum.rotated_sums + spectrum.target_mean
                     total[k] -= np.log(floor_rows(outputs, floor)[at]).sum()
             n_rows += len(codes)
         if n_rows == 0:
@@ -230,20 +227,6 @@ class RidgeReadout(StreamingReadout):
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
         return lambda X: floor_rows(X @ weights + intercept, self._floor())
-
-
-def _coefficients(moments: Moments, alpha: float) -> Floats:
-    """Coefficients (V, n_units) by Cholesky, or by the spectrum where the matrix is singular."""
-    gram = moments.centred_gram()
-    gram.flat[:: moments.n_units + 1] += alpha
-    try:
-        factor = linalg.cho_factor(gram, overwrite_a=True, check_finite=False)
-        if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
-            raise linalg.LinAlgError
-    except linalg.LinAlgError:
-        return Spectrum(moments).coefficients(alpha)
-    solved = linalg.cho_solve(factor, moments.centred_sums().T, check_finite=False)
-    return np.ascontiguousarray(solved.T)
 
 
 def _first_rows(blocks: Blocks, n_rows: int) -> Iterator[Block]:

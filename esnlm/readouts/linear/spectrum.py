@@ -5,9 +5,12 @@ import math
 import numpy as np
 from scipy import linalg
 
+from esnlm.readouts.base.centred_moments import CentredMoments
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Floats
 
+#: Penalties of a path, as shares of the largest eigenvalue.
+PATH = np.logspace(-9, 0, 28)
 # Penalties that are no smaller than so many times what rounding moves eigenvalues by.
 _TRUSTED = 4.0
 # Eigenvalues below it count as zero: the square of their inverse would overflow.
@@ -17,11 +20,11 @@ _LEAST_VALUE = 1e-130
 class Spectrum:
     """Eigendecomposition of the centred Gram matrix, and the statistics of every penalty."""
 
-    def __init__(self, moments: Moments) -> None:
+    def __init__(self, moments: Moments | CentredMoments) -> None:
         """Decompose the centred Gram matrix, and rotate the centred sums to its eigenvectors."""
         self.n = moments.n
         self.mean = moments.mean
-        self.frequencies = moments.counts / moments.n
+        self.target_mean = moments.target_mean
         self.values, self.vectors = linalg.eigh(
             moments.centred_gram(), overwrite_a=True, check_finite=False, driver="evd"
         )
@@ -29,13 +32,35 @@ class Spectrum:
         np.maximum(self.values, 0.0, out=self.values)
         self.rotated_sums = self.vectors.T @ moments.centred_sums().T
         self.power = np.einsum("jv,jv->j", self.rotated_sums, self.rotated_sums)
-        # tr(YᵀY) of one-hot targets is n; centring takes n_v² / n off for each class.
-        self.variation = moments.n - float(np.sum(moments.counts**2.0)) / moments.n
+        self.variation = moments.variation
 
     def coefficients(self, alpha: float) -> Floats:
         """Coefficients (V, n_units) of one penalty."""
         shrunk = inverse_of(self.values + alpha)[:, None] * self.rotated_sums
         return np.ascontiguousarray((self.vectors @ shrunk).T)
+
+    def penalties(self) -> Floats:
+        """Return the penalties of ``PATH`` that are not lost in rounding, rising."""
+        return penalty_path(PATH, self.values[-1], self.rounding)
+
+    def gcv_errors(self, alphas: Floats) -> Floats:
+        """Return the generalised cross-validation error of each penalty (n_alphas,)."""
+        values, power, variation = self.values, self.power, self.variation
+        return np.array([gcv_error(a, values, power, variation, self.n) for a in alphas])
+
+
+def ridge_coefficients(moments: Moments | CentredMoments, alpha: float) -> Floats:
+    """Coefficients (V, n_units) by Cholesky, or by the spectrum where the matrix is singular."""
+    gram = moments.centred_gram()
+    gram.flat[:: moments.n_units + 1] += alpha
+    try:
+        factor = linalg.cho_factor(gram, overwrite_a=True, check_finite=False)
+        if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
+            raise linalg.LinAlgError
+    except linalg.LinAlgError:
+        return Spectrum(moments).coefficients(alpha)
+    solved = linalg.cho_solve(factor, moments.centred_sums().T, check_finite=False)
+    return np.ascontiguousarray(solved.T)
 
 
 def inverse_of(values: Floats) -> Floats:
