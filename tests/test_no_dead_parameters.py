@@ -169,6 +169,7 @@ CHANGES: dict[Any, dict[str, tuple[dict[str, Any], Any]]] = {
 _MEMORY = "rows that are held in memory"
 #: Parameters that must not change what is fitted to rows at hand: another value, and the reason.
 NOT_OF_THE_MODEL: dict[Any, dict[str, tuple[Any, str]]] = {
+    Reservoir: {"washout": (5, "pairs that `harvest` drops")},
     SoftmaxReadout: {"buffer_size": (7, _MEMORY)},
     NormalisedSoftmaxReadout: {"buffer_size": (7, _MEMORY)},
     ReducedRankSoftmaxReadout: {"buffer_size": (7, _MEMORY)},

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from esnlm import Reservoir
+from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.reservoir.recurrence import cyclic_offsets
 from esnlm.reservoir.weights import TOPOLOGIES, WITH_DEGREE
 from esnlm.utils.validation import DivergenceError
@@ -241,6 +241,30 @@ def test_blocks_are_copies_unless_their_memory_is_to_be_used_again():
     np.testing.assert_allclose(states[np.argsort(positions)], exact, atol=1e-12)
     first, second, *_ = (each[0] for each in reservoir.harvest(tokens, **options, reuse=True))
     assert np.shares_memory(first, second)
+
+
+def test_the_washout_of_the_reservoir_is_that_of_its_harvest_alone():
+    tokens, starts = text(300), [0, 100, 130]
+    plain, washed = small(), small(washout=20)
+    options = {"starts": starts, "return_positions": True}
+    expected = gathered(plain.harvest(tokens, washout=20, **options))
+    for got, want in zip(gathered(washed.harvest(tokens, **options)), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert sum(len(y) for _, y in washed.harvest(tokens, starts=starts, washout=0)) == 297
+    np.testing.assert_array_equal(washed.transform(tokens), plain.transform(tokens))
+    with pytest.raises(ValueError, match="washout must be an integer of at least 0, got -1"):
+        small(washout=-1)
+
+
+@pytest.mark.parametrize("reset", ["sentence", "never"])
+def test_a_language_model_trains_and_scores_on_every_token_whatever_the_washout(reset):
+    docs = [text(50, seed=seed) for seed in range(9)]
+    models = [
+        LanguageModel(small(washout=washout), RidgeReadout(), reset=reset).fit(docs)
+        for washout in (0, 30)
+    ]
+    plain, washed = (np.concatenate(model.log_likelihood(docs)) for model in models)
+    np.testing.assert_allclose(plain, washed, rtol=1e-12)  # alignment in memory rounds
 
 
 def test_washout_of_one_long_sequence():

@@ -1,7 +1,7 @@
 """The reservoir: a fixed random recurrence that turns tokens into states."""
 
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -12,19 +12,19 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.reservoir import weights as _weights
+from esnlm.reservoir.closed_loop import closed_loop
+from esnlm.reservoir.folder import SavedWeights
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import Drive, recurrence_of
 from esnlm.utils.arrays import (
     Array,
-    Arrays,
     are_sequences,
-    check_pointers,
     checked_tokens,
     checked_vectors,
     counted_inputs,
 )
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import NodeLike, Stateful, saved
+from esnlm.utils.state_dict import NodeLike, saved
 from esnlm.utils.validation import (
     Count,
     DivergenceError,
@@ -42,7 +42,7 @@ _LIMIT = 1e8
 
 @dataclass(eq=False, repr=False)
 class Reservoir(
-    Stateful, NodeLike, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    SavedWeights, NodeLike, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 ):
     """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
 
@@ -79,6 +79,9 @@ class Reservoir(
     dtype : {"float32", "float64"}
     random_state : int, optional
         The same seed gives the same weights on every machine.
+    washout : int
+        Pairs that `harvest` drops at the beginning of each sequence, unless it is told otherwise.
+        `transform` returns every row, and language models train and score on every token.
 
     Attributes
     ----------
@@ -113,6 +116,7 @@ class Reservoir(
     input_degree: int | None = limited(None, Count(none=True))
     dtype: str = limited("float32", Float())
     random_state: int | None = limited(None, Count(0, none=True))
+    washout: int = limited(0, Count(0))
 
     _has_set_weights = False  # by `set_weights`, which `fit` keeps
 
@@ -216,6 +220,24 @@ class Reservoir(
         check_is_fitted(self, "W_")
         return self._states([token], state, features)[0]
 
+    def run_closed_loop(self, readout: Any, state: ArrayLike, n: int) -> Array:
+        """Return the predictions of ``n`` steps whose inputs are the predictions before them.
+
+        The first is that after ``state`` (n_units,). A regressor's are (n, n_inputs) vectors, a
+        classifier's (n,) tokens, the most probable ones.
+
+        >>> series = np.sin(np.arange(300) / 5)[:, None]
+        >>> reservoir = Reservoir(50, dtype="float64", random_state=0)
+        >>> states = reservoir.transform(series)
+        >>> from esnlm import RidgeRegressor
+        >>> readout = RidgeRegressor(alpha=1e-8).fit(states[50:-1], series[51:])
+        >>> forecast = reservoir.run_closed_loop(readout, states[-1], 100)
+        >>> bool(np.abs(forecast[:, 0] - np.sin(np.arange(300, 400) / 5)).max() < 0.01)
+        True
+        """
+        check_is_fitted(self, "W_")
+        return closed_loop(self, readout, self._initial(state), n)
+
     def harvest(
         self,
         tokens: ArrayLike,
@@ -223,7 +245,7 @@ class Reservoir(
         starts: ArrayLike | None = None,
         n_streams: int = 64,
         block_size: int | None = None,
-        washout: int = 0,
+        washout: int | None = None,
         warmup: int = 256,
         features: ArrayLike | Drive | None = None,
         n_threads: int | None = None,
@@ -251,8 +273,8 @@ class Reservoir(
             Upper bound; short corpora use fewer.
         block_size : int, optional
             About how many pairs a block holds. Default: 32 MiB of states.
-        washout : int
-            Pairs dropped at the beginning of each sequence.
+        washout : int, optional
+            Pairs dropped at the beginning of each sequence. Default: the reservoir's.
         warmup : int
             See ``starts``. Longer for slow leak rates.
         features : as in `transform`, or what `drive_of` made of them
@@ -278,6 +300,7 @@ class Reservoir(
         drive = self.drive_of(features)
         text = checked_tokens(text, drive.n_tokens)
         Count().check("n_streams", n_streams)
+        washout = self.washout if washout is None else washout
         Count(0).check("washout", washout)
         Count(0).check("warmup", warmup)
         Count(none=True).check("block_size", block_size)
@@ -291,36 +314,6 @@ class Reservoir(
             check=self._checked if reuse else lambda states: self._checked(states).copy(order="K"),
         )  # fmt: skip
         return blocks if return_positions else (block[:2] for block in blocks)
-
-    def state_dict(self, *, training: bool = False) -> Arrays:
-        """Return the weights by name, as views; a dense ``W_in`` input by input."""
-        check_is_fitted(self, "W_")
-        arrays = super().state_dict(training=training)
-        if "W_in" in arrays:
-            arrays["W_in_columns"] = arrays.pop("W_in").T
-        return arrays
-
-    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
-        parts = arrays["data"], arrays["indices"], arrays["indptr"]
-        n_rows = self.n_units if name == "W" else len(arrays["indptr"]) - 1
-        check_pointers(name, *parts[::-1], n_rows, self.n_units)
-        if name == "W":
-            return scipy.sparse.csr_matrix(parts, shape=(self.n_units, self.n_units))
-        return scipy.sparse.csc_matrix(parts, shape=(self.n_units, n_rows))
-
-    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
-        inputs = "W_in.data" if "W_in.data" in arrays else "W_in_columns"
-        return "bias", "leak_rate", "W.data", inputs
-
-    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        check_parameters(self)
-        if "W_in_columns" in arrays:
-            return arrays | {"W_in": np.ascontiguousarray(arrays["W_in_columns"]).T}
-        return arrays
-
-    def _loaded(self, training: bool) -> None:
-        self._complete()
-        self.spectral_radius_ = _weights.radius_of(self.topology, self.W_)
 
     @classmethod
     def from_reservoirpy(cls, node: Any) -> "Reservoir":

@@ -14,6 +14,9 @@ from esnlm.storage.atomic import put_back
 #: Bytes that a file of settings, a tokenizer or a manifest may have.
 LONGEST_TEXT = 1 << 28
 
+# What loads the folders that are easily taken for another kind.
+_LOADERS = {"esnlm-model": "esnlm.load_model", "esnlm-reservoir": "esnlm.Reservoir.load"}
+
 
 def read_bytes(path: Path) -> bytes:
     """Return the bytes of a regular file.
@@ -115,7 +118,14 @@ class FolderFormat:
             content = parsed_json(data)
         except ValueError as error:
             raise self.error(f"{path} is not JSON: {error}") from error
-        if not isinstance(content, dict) or content.get("format") != self.name:
+        name = content.get("format") if isinstance(content, dict) else None
+        if name != self.name:
+            if name in _LOADERS:
+                other = name.removeprefix("esnlm-")
+                raise self.error(
+                    f"{folder} holds a {other}, expected a {self.what}: load it with"
+                    f" {_LOADERS[name]}"
+                )
             raise self.error(f"{path} does not describe a {self.what} folder of esnlm")
         if content.get("version") != self.version:
             raise self.error(

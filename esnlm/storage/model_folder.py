@@ -45,6 +45,7 @@ def restoring(
 
 _ADVICE = "load it with the esnlm that wrote it and save it again"
 MODEL = FolderFormat("esnlm-model", CONFIG, ModelFormatError, _ADVICE)
+RESERVOIR = FolderFormat("esnlm-reservoir", CONFIG, ModelFormatError, _ADVICE)
 
 
 #: Reads the configuration of a model folder, and no other file: see `FolderFormat.read`.
@@ -62,17 +63,17 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
         raise FileExistsError(f"{folder} exists: choose another folder, or pass overwrite=True")
 
 
-def check_replaceable(target: Path) -> None:
-    """Raise FileExistsError where something else than a model or an empty folder has the name."""
+def check_replaceable(target: Path, kind: FolderFormat = MODEL) -> None:
+    """Raise FileExistsError where else than such a folder, or an empty one, has the name."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    if unchecked_config(target).get("format") != MODEL.name:
-        raise FileExistsError(f"{target} exists and is not a model: choose another folder")
+    if unchecked_config(target).get("format") != kind.name:
+        raise FileExistsError(f"{target} exists and is not a {kind.what}: choose another folder")
     others = sorted({path.name for path in target.iterdir()} - _FILES)
     if others:
         raise FileExistsError(
-            f"{target} is a model with other files beside it, such as {others[0]}: choose another"
-            " folder, or move them"
+            f"{target} is a {kind.what} with other files beside it, such as {others[0]}: choose"
+            " another folder, or move them"
         )
 
 

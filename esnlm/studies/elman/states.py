@@ -121,7 +121,7 @@ def _states(
     states = np.empty((len(tokens), reservoir.n_units), dtype=reservoir.W_.dtype)
     text = np.insert(tokens, starts, end)
     for block, _, positions in reservoir.harvest(
-        text, starts=shifted, features=embedding, return_positions=True, reuse=True
+        text, starts=shifted, washout=0, features=embedding, return_positions=True, reuse=True
     ):
         # One full stop more for each sentence: the state is that before this token.
         states[positions + 1 - np.searchsorted(shifted, positions, side="right")] = block

@@ -129,7 +129,9 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
     name, colon, settings = text.partition(":")
     network_class(name)
     values = _settings(separate(settings), f"--models {name}") if colon else {}
-    reservoir, names = values.get("reservoir", {}), Reservoir._get_param_names()
+    # Networks read every token: a washout would have no effect.
+    names = sorted({*Reservoir._get_param_names()} - {"washout"})
+    reservoir = values.get("reservoir", {})
     if not isinstance(reservoir, dict):
         raise ValueError(
             f"reservoir is set by its parts, as in reservoir.n_units=9, got {reservoir}"
