@@ -5,10 +5,10 @@ import pytest
 import reservoirpy.nodes
 from reservoirpy.model import Model
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 
-from esnlm import Reservoir, RidgeReadout
-from esnlm.utils.reservoirpy import ReadoutNode, ReservoirNode
+from esnlm import Reservoir, RidgeReadout, RidgeRegressor
+from esnlm.utils.reservoirpy import ReadoutNode, RegressorNode, ReservoirNode
 
 V = 4
 
@@ -69,6 +69,26 @@ def test_into_reservoirpy_nodes():
     x, y = series()
     model = reservoir() >> reservoirpy.nodes.Ridge(ridge=1e-3)
     assert model.fit(x, y).run(x).shape == y.shape
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_regressor_is_the_ridge_of_scikit_learn(width):
+    x = np.random.default_rng(0).normal(size=(2, 80, width))
+    y = np.cumsum(x, axis=1)
+    states = [reservoir().fit(n_inputs=width).transform(part) for part in x]
+    rows = np.concatenate([part[10:] for part in states])
+    fitted = Ridge(1e-2).fit(rows, np.concatenate([*y[:, 10:]]))
+    expected = fitted.predict(states[0]).reshape(80, width)
+    model = reservoir() >> RidgeRegressor(alpha=1e-2)
+    model.fit([*x], [*y], warmup=10)
+    model.nodes[0].reset()
+    np.testing.assert_allclose(model.run(x[0]), expected, atol=1e-7)
+    model = reservoir() >> fitted
+    np.testing.assert_allclose(model.run(x[0]), expected, atol=1e-12)
+    online = RegressorNode(RidgeRegressor(alpha=1e-2))
+    for part, targets in zip(states, y, strict=True):
+        online.partial_fit(part[10:], targets[10:])
+    np.testing.assert_allclose(online.run(states[0]), expected, atol=1e-7)
 
 
 def test_readout_after_a_reservoirpy_node():

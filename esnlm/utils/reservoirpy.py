@@ -12,6 +12,7 @@ from reservoirpy.ops import ModelBuilderUtil, link_feedback
 from reservoirpy.ops import link as link_nodes
 from reservoirpy.ops import merge as merge_nodes
 from reservoirpy.utils.data_validation import check_node_input
+from sklearn.base import BaseEstimator, is_regressor
 
 from esnlm.utils.arrays import Array, Floats, Ints64
 
@@ -147,6 +148,33 @@ class ReadoutNode(_EstimatorNode, OnlineNode):
         return out
 
 
+class RegressorNode(ReadoutNode):
+    """A `RidgeRegressor`, or any scikit-learn regressor, as a node: states -> real predictions."""
+
+    def initialize(self, x: Any, y: Any = None) -> None:
+        """Set the dimensions, without targets those of the fitted regressor."""
+        super().initialize(x, y)
+        if y is None:
+            self.output_dim = self._outputs(None, np.zeros((1, self.input_dim))).shape[1]
+            self.state = {"out": np.zeros(self.output_dim)}
+
+    def fit(self, x: Any, y: Any = None, warmup: int = 0) -> "RegressorNode":
+        """Fit the regressor on all series, each without its first ``warmup`` steps."""
+        y = self._targets(x, y)
+        self.readout.fit(_joined(x, warmup), _joined(y, warmup))
+        self.state = {"out": np.zeros(self.output_dim)}
+        return self
+
+    def partial_fit(self, x: Any, y: Any = None) -> Floats:
+        """Learn from one more series; the predictions of its steps, once they are learned."""
+        self.readout.partial_fit(x, self._targets(x, y))
+        self.state, out = self._run(self.state, x)
+        return out
+
+    def _outputs(self, state: Any, x: Array) -> Floats:
+        return np.reshape(self.readout.predict(x), (len(x), -1))
+
+
 class _Model(_Labelled, Model):
     """A model whose targets may also be class numbers (T,)."""
 
@@ -195,9 +223,11 @@ def node_of(part: Any) -> Any:
     if hasattr(part, "harvest"):
         Node.register(type(part))
         return part
-    if hasattr(part, "predict_proba"):
+    if (classifies := hasattr(part, "predict_proba")) or (
+        isinstance(part, BaseEstimator) and is_regressor(part)
+    ):
         # One node an estimator: it may stand in several places of a graph.
-        node = vars(part).get("_node") or ReadoutNode(part)
+        node = vars(part).get("_node") or (ReadoutNode if classifies else RegressorNode)(part)
         if isinstance(part, Sequence):
             vars(part)["_node"] = node
         return node
@@ -221,7 +251,7 @@ def _labels(targets: Array) -> Ints64:
         if not (np.isfinite(labels) & (labels >= 0) & (labels == np.floor(labels))).all():
             raise ValueError(
                 "a readout predicts classes: targets must be class numbers or one-hot rows, got"
-                " real numbers; reservoirpy.nodes.Ridge predicts those"
+                " real numbers; esnlm.RidgeRegressor predicts those"
             )
         return labels.astype(np.int64)
     sums = targets.sum(axis=1)
@@ -229,7 +259,7 @@ def _labels(targets: Array) -> Ints64:
         raise ValueError(
             "a readout predicts classes: targets must be class numbers, or one-hot or probability"
             f" rows, got rows that sum to {sums.min():.4g} to {sums.max():.4g};"
-            " reservoirpy.nodes.Ridge predicts real numbers"
+            " esnlm.RidgeRegressor predicts real numbers"
         )
     return np.asarray(targets.argmax(axis=1), dtype=np.int64)
 

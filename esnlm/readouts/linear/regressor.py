@@ -11,11 +11,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from esnlm.readouts.base.centred_moments import CentredMoments
 from esnlm.readouts.linear.spectrum import Spectrum, ridge_coefficients
 from esnlm.utils.arrays import Array, Floats
+from esnlm.utils.state_dict import Linkable
 from esnlm.utils.validation import Number, check_parameters, limited
 
 
 @dataclass(eq=False, repr=False)
-class RidgeRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class RidgeRegressor(Linkable, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Ridge regression of real targets on states, solved from additive moments.
 
     Minimises ``|Y - X W - b|² + alpha |W|²``, the intercept b unpenalised: scikit-learn's
