@@ -276,6 +276,7 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
         ("--bins-csv b.csv", "--bins-csv needs --bins"),
         ("--unit token", "--unit needs --surprisal-csv"),
         ("--uncorrected", "--uncorrected needs --surprisal-csv"),
+        ("--lags 1 --surprisal-csv s.csv --unit token", "--lags is of words, got --unit token"),
         ("--interpolate model --weight 2", "--weight must lie in [0, 1], got 2"),
         ("--interpolate model --weight 1 --held-out text", "leave one out"),
         ("--interpolate word", "different tokenizers"),

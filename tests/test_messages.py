@@ -78,3 +78,16 @@ def test_bars_are_shown_in_notebooks(monkeypatch):
     progress_bar(True)
     progress_bar(False)
     assert asked == [False, True]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_message_that_cannot_be_written_ends_no_run():
+    script = "from esnlm.utils.messages import log, show_messages\nshow_messages()\nlog.info('a')"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{script}\nprint('on')"],
+            stderr=full,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    assert done.stdout == "on\n"

@@ -136,7 +136,7 @@ def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> 
 
 
 def test_frequencies_and_keys_are_asked_for() -> None:
-    with pytest.raises(ValueError, match="give counts, a text to count frequencies in"):
+    with pytest.raises(ValueError, match="counts must be a text to count frequencies in"):
         reading_times(ngrams_of(tokenizer=of_bytes()), corpus())
     with pytest.raises(ValueError, match=r"needs surprisal_bits and the keys of the corpus"):
         reading_times({"n": ngrams(), "t": pd.DataFrame({"item": [1]})}, corpus())

@@ -154,6 +154,9 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     ):
         if is_given and not needs:
             raise ValueError(f"{name} needs {needed}")
+    for is_given, name in ((options.lags, "--lags"), (options.counts, "--counts")):
+        if is_given and options.unit in ("sentence", "token"):
+            raise ValueError(f"{name} is of words, got --unit {options.unit}")
     if options.surprisal_csv is not None:
         (place, times), *_ = Counter(Path(name).resolve() for name in text).most_common(1)
         if times > 1:

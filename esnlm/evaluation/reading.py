@@ -184,7 +184,9 @@ def _frequencies(models: Mapping[str, Any], counts: Any) -> Any:
     for model in models.values():
         if not isinstance(model, pd.DataFrame) and (model_counts := word_counts(model)):
             return model_counts
-    raise ValueError("no model has counts of words: give counts, a text to count frequencies in")
+    raise ValueError(
+        "counts must be a text to count frequencies in, as no model has counts of words"
+    )
 
 
 def _with_baseline(words: pd.DataFrame, counts: Any, lags: int) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
@@ -48,7 +48,8 @@ class _Console(logging.Handler):
         for rename in _rename:
             line = rename(line)
         line = " ".join(line.split())
-        print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
+        with suppress(OSError):  # a full disk behind standard error ends no run
+            print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
 
 def is_terminal() -> bool:

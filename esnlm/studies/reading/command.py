@@ -27,8 +27,8 @@ class ReadingOptions(ResultOptions):
     """Options of ``esnlm reading``."""
 
     corpus: Annotated[str, Parameter(metavar="CORPUS")]
-    """natural-stories (downloaded once), the folder that holds its two files, or a .csv with a row
-    a word: its item, the word and its mean reading time."""
+    """Reading times of words: natural-stories (downloaded once), the folder that holds its two
+    files, or a .csv with a row a word, which has its item, the word and its mean time."""
     out: Folder
     """Folder for reading.csv, words.csv and reading.png."""
     counts: Annotated[Path | None, Parameter(metavar="TEXT")] = None
