@@ -234,20 +234,16 @@ def _with_surprisal(
     if isinstance(model, pd.DataFrame):
         table = _merged(words, model)
     else:
-        texts = [
-            "\n".join(" ".join(line) for line in _sentences(part))
-            for _, part in words.groupby(ITEM, sort=False)
-        ]
+        texts = ["\n".join(_lines(part)) for _, part in words.groupby(ITEM, sort=False)]
         scores = model.surprisal(texts, context=context)
         names = [*MEASURES, "entropy_bits", "rank", "n_unknown"]
         table = words.assign(**{name: scores[name] for name in names})
     return _with_lags(table, [name for name in MEASURES if name in table], lags)
 
 
-def _sentences(words: pd.DataFrame) -> Iterator[list[str]]:
-    """Yield the words of each sentence of an item."""
-    for _, line in words.groupby("sentence", sort=False)[WORD]:
-        yield line.tolist()
+def _lines(words: pd.DataFrame) -> list[str]:
+    """Return the sentences of an item."""
+    return words.groupby("sentence", sort=False)[WORD].agg(" ".join).tolist()
 
 
 def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
