@@ -163,7 +163,7 @@ def test_suites_are_read_from_files_folders_and_archives(tmp_path: Path):
         (suite(predictions=[{"formula": "(4;%match%"}]), "a prediction is no formula: .*match"),
         (
             suite(predictions=[{"formula": "(9;%match%) < 1"}]),
-            "item 1 of suite number has no region 9 of condition match, of which a prediction",
+            "item 1 of suite number has no region 9 of condition match, which a prediction names",
         ),
         (suite(predictions=[{"formula": "(*;%x%) < 1"}]), r"no region \* of condition x"),
     ],

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from sklearn.linear_model import LinearRegression
 
-from esnlm.models.surprisal import bare_word, log_frequencies, word_counts
+from esnlm.models.surprisal import log_frequencies, word_counts
+from esnlm.models.text_words import bare_word
 from esnlm.text.corpus import CorpusError
 from esnlm.utils.arrays import Array, Bools, Floats
 from esnlm.utils.validation import Count

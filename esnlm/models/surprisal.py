@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from esnlm.models.context import in_context
-from esnlm.models.text_words import EncodedText
+from esnlm.models.text_words import EncodedText, bare_word
 from esnlm.models.token_scores import TokenScores, token_scores
 from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces
 from esnlm.text.corpus import TextCorpus, TokenStream
@@ -196,15 +196,6 @@ def unknown_tokens(model: Any) -> Bools:
         if token is not None:
             unknown[token] = is_unknown
     return unknown
-
-
-def bare_word(word: str) -> str:
-    """Return a word in lower case without punctuation at its ends; a mark alone as it is.
-
-    >>> bare_word("Dogs,"), bare_word("--")
-    ('dogs', '--')
-    """
-    return re.sub(r"^[\W_]+|[\W_]+$", "", word).lower() or word
 
 
 def log_frequencies(counts: Counter[str]) -> Callable[[str], float]:

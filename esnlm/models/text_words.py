@@ -13,7 +13,14 @@ from esnlm.models.token_scores import BEGINS, GOES_ON, LEAVES, STARTS, TokenScor
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 
-_MARKS = re.compile(r"^[\W_]+|[\W_]+$")
+
+def bare_word(word: str) -> str:
+    """Return a word in lower case without punctuation at its ends; a mark alone as it is.
+
+    >>> bare_word("Dogs,"), bare_word("--")
+    ('dogs', '--')
+    """
+    return re.sub(r"^[\W_]+|[\W_]+$", "", word).lower() or word
 
 
 @dataclass
@@ -68,7 +75,7 @@ class EncodedText:
             line, position = self._place(word)
             is_end = self.end is not None and word == len(self.strings) - 1
             is_last = not is_end and position == self.firsts[line + 1] - self.firsts[line]
-            length = nan if is_end else len(_MARKS.sub("", string) or string)
+            length = nan if is_end else len(bare_word(string))
             about = (length, nan, position == 1 and not is_end, bool(is_last), n_tokens, n_unknown)
             bits = float(whole[word]), float(bare[word])
             yield (line, position, string, *about, *bits, float(entropy[word]), int(rank[word]))
@@ -87,8 +94,8 @@ class EncodedText:
         """Return the bits (n_words,) of words with and without the marks at their ends.
 
         The bits of a word are those of its tokens and of its end, less those of the boundary
-        before it. Without marks, a mark is an end as well, and after an opening mark comes the
-        probability of the letters among what goes on there.
+        before it. Without marks, a mark ends a word as well. After an opening mark, the letters
+        are compared only with tokens that continue a word.
         """
         n = len(self.tokens)
         if not n:

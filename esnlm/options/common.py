@@ -60,10 +60,10 @@ def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
 
 @group()
 class ResultOptions:
-    """What becomes of results that are there."""
+    """How a command treats existing results."""
 
     overwrite: bool = False
-    """Replace results that are there (default: add rows to a CSV, refuse all else)."""
+    """Replace existing results (default: add rows to a CSV, refuse all else)."""
 
 
 @group("Training in passes")

@@ -78,7 +78,7 @@ class Flags:
     def _missing(self, error: Any) -> str:
         """Return what an option or argument without a value is for: its help's first sentence.
 
-        An option that is mistyped is told instead.
+        If an option was mistyped, return its correct name instead.
         """
         name, names = error.argument.name, [n for each in self._arguments for n in each.names]
         (parameter,) = (each.parameter for each in self._arguments if each.name == name)

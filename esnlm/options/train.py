@@ -143,7 +143,7 @@ class TrainOptions:
     """words, characters, grammar, rachez2012, ueda2025, koster2025, or a file such as the best.toml
     of esnlm search; options beside it win (default: chosen by the vocabulary)."""
     overwrite: bool = False
-    """Replace a model or checkpoints that are there."""
+    """Replace an existing model or its checkpoints."""
     held_out: HeldOut = ()
     """Text to score, to compare with n-grams, and to choose penalties and stops by."""
     features: Features = None

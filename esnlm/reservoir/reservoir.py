@@ -80,7 +80,7 @@ class Reservoir(
     random_state : int, optional
         The same seed gives the same weights on every machine.
     washout : int
-        Pairs that `harvest` drops at the beginning of each sequence, unless it is told otherwise.
+        Pairs that `harvest` drops at the beginning of each sequence by default.
         `transform` returns every row, and language models train and score on every token.
 
     Attributes

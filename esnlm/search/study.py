@@ -110,7 +110,7 @@ class Search:
     """A study in a folder, whose trials are run in rounds.
 
     ``facts`` are what trials depend on beside the plan and the space; with ``resume`` those of the
-    study that is there must be the same, else ValueError is raised. Where the plan leaves it open,
+    existing study must be the same, else ValueError is raised. Where the plan leaves it open,
     rounds have the number of trials with which the study began, of a new one ``usual``.
     """
 

@@ -61,7 +61,7 @@ def prepare(
     they are read; see `esnlm.text.corpus.TextCorpus`. A ``tokenizer`` that is a str says what to
     train on the sentences: ``bpe:N``, ``word:N``, ``word`` or ``char``. With ``lower`` the text is
     lower-cased: the tokenizer, a copy of it if given, does so from then on. ``overwrite`` replaces
-    shards that are there, and what an interrupted run with other arguments left.
+    existing shards, and what an interrupted run with other arguments left.
     ``checkpoint_characters`` are read between two checkpoints.
 
     Raises CorpusError where the text cannot be read or gives no sentence, FileExistsError where

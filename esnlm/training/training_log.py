@@ -51,14 +51,14 @@ class TrainingLog:
             )
 
     def begin(self) -> None:
-        """Start after the rows that are there, or with none."""
+        """Start after the existing rows, or with none."""
         rows = self._found()
         if rows:
             _messages.info(f"{self.path} is there: rows are added to it")
         self._write(rows)
 
     def resume(self, n_rows: int, *, sha256: str | None = None) -> None:
-        """Go on after the first ``n_rows`` rows that are there, which have this digest.
+        """Continue after the first ``n_rows`` existing rows, which have this digest.
 
         Raises ValueError where they were altered; none at all are no mistake.
         """

@@ -108,6 +108,6 @@ def _suite(content: Any) -> Suite:
             if regions is None or (number and number not in regions):
                 raise SuiteError(
                     f"item {item.number} of suite {name} has no region {number or '*'} of condition"
-                    f" {condition}, of which a prediction speaks"
+                    f" {condition}, which a prediction names"
                 )
     return Suite(str(name), formulas, items)
