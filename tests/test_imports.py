@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
+import esnlm
+
+PACKAGE = Path(esnlm.__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
 
 #: Subpackages by layer, from the top. One may import the layers below its own.
 LAYERS = (
@@ -224,6 +227,7 @@ WHOLE = {
     "interrupts": "Ctrl-C in every command",
     "no_dead_options": "every option of train changes something",
     "no_dead_parameters": "every parameter of an estimator changes something",
+    "packaging": "what is released: version, metadata, recipe for conda",
     "readme": "README.md",
     "signatures": "names and types of the public functions",
     "site": "the documentation",
@@ -233,8 +237,8 @@ WHOLE = {
 def test_tests_are_in_files_of_the_names_of_what_they_test() -> None:
     """The name begins with that of a module, room, study, command or benchmark."""
     names = {part for path in modules() for part in path.relative_to(PACKAGE).with_suffix("").parts}
-    names |= {path.stem for path in (PACKAGE.parent / "benchmarks").glob("*.py")}
+    names |= {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
     names |= {name.removesuffix("s") for name in names}
     starts = tuple(f"test_{name}" for name in names | WHOLE.keys())
-    files = {path.stem for path in (PACKAGE.parent / "tests").glob("test_*.py")}
+    files = {path.stem for path in (ROOT / "tests").glob("test_*.py")}
     assert {f for f in files if not any(f == s or f.startswith(f"{s}_") for s in starts)} == set()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from interop_cases import CASES, fitted, minimal_pairs, sentence_scores, sentences, write_blimp
 
+import esnlm
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.interop.huggingface import export_model
 
@@ -163,7 +164,7 @@ def run(arguments: list[str], folder: Path) -> str:
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
             "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+            "PYTHONPATH": str(Path(esnlm.__file__).parents[1]),
         },
         check=False,
     )

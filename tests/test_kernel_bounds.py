@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import esnlm
+
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
 UNITS = (1, 2, 7, 8, 15, 16, 17, 33, 64, 65, 130)
@@ -92,7 +94,7 @@ def kernels_called_from_python() -> set[str]:
     inner |= {"features.advance", "features.backpropagate"}
     inner |= {"ngrams.find", "ngrams.find_contexts", "ngrams.kept_counts"}
     found = set()
-    for path in (Path(__file__).parent.parent / "esnlm" / "kernels").glob("*.py"):
+    for path in (Path(esnlm.__file__).parent / "kernels").glob("*.py"):
         module = __import__(f"esnlm.kernels.{path.stem}", fromlist=["_"])
         found |= {
             f"{path.stem}.{name}"

@@ -1,7 +1,6 @@
 """The site: every public name has its page, examples and pages are whole."""
 
 import ast
-import configparser
 import re
 from pathlib import Path
 
@@ -64,22 +63,3 @@ def test_no_output_of_a_page_is_missing(page: Path) -> None:
     assert not re.search(r"```output\n\s*```", text)
     assert "Traceback" not in text
     assert "esnlm: error:" not in text
-
-
-def test_the_version_is_the_same_everywhere() -> None:
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    assert settings["metadata"]["version"] == esnlm.__version__
-    assert f"\nversion: {esnlm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
-
-
-def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg")
-    asked = {line.replace(">=", " >=") for line in settings["options"]["install_requires"].split()}
-    recipe = (DOCS / "conda" / "meta.yaml").read_text()
-    run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
-    found = {line.strip(" -") for line in run.splitlines()}
-    found = {line.replace("matplotlib-base", "matplotlib") for line in found}
-    assert found - {"python >=3.11"} == asked
-    assert f'version: "{settings["metadata"]["version"]}"' in recipe

@@ -1,3 +1,3 @@
 """Checks of input, threads, messages, and the version of the package."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
