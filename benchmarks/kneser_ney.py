@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.runs.subprocess_run import peak_rss_mib
 from esnlm.text.shards import Shards
+from esnlm.utils.memory import peak_rss_mib
 
 #: T. Mikolov et al. (2011), Extensions of recurrent neural network language model: 5-gram, KN.
 PUBLISHED_PTB = {5: 141.2}

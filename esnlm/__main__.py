@@ -1,5 +1,6 @@
 """The command line: find the command, run it, and say in one line what went wrong."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -66,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status: 0, 2 for bad input, 130 when interrupted."""
     if sys.stdout is None or sys.stderr is None:
         return _without_output()
+    _encode_output()
     use_widest_kernels()
     show_messages()
     words = sys.argv[1:] if argv is None else argv
@@ -162,11 +164,22 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return words
 
 
+def _encode_output() -> None:
+    """Write redirected output as UTF-8, as Python does from 3.15 on, and never fail for a letter.
+
+    The code pages of Windows lack most letters; ``PYTHONIOENCODING`` decides where it is set.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        decided = "PYTHONIOENCODING" in os.environ or sys.stdout.isatty()
+        encoding = sys.stdout.encoding if decided else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
 def _without_output() -> int:
     """Refuse a closed output: the next file that is opened would get what is meant for it."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
             message = f"esnlm: error: {name} is closed: redirect it to {os.devnull}"
     print(message, file=sys.__stderr__ or sys.__stdout__ or sys.stdout)
     return _REFUSED

@@ -228,6 +228,7 @@ WHOLE = {
     "no_dead_options": "every option of train changes something",
     "no_dead_parameters": "every parameter of an estimator changes something",
     "packaging": "what is released: version, metadata, recipe for conda",
+    "portability": "other systems and processors",
     "readme": "README.md",
     "signatures": "names and types of the public functions",
     "site": "the documentation",

@@ -104,7 +104,7 @@ def _train_readout(
     """Train a readout of the core: at once, in passes, or in parts that a cluster may share."""
     import numpy as np
 
-    from esnlm.runs.subprocess_run import peak_rss_mib
+    from esnlm.utils.memory import peak_rss_mib
 
     since = time.perf_counter()
     run = None

@@ -183,7 +183,7 @@ def rendered(title: str, summary: Sequence[Block], sections: Sequence[Section]) 
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    style, script = (Markup((_HERE / name).read_text()) for name in ("page.css", "page.js"))
+    style, script = (Markup((_HERE / name).read_text("utf-8")) for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     places = Environment(
         loader=FileSystemLoader(_HERE),

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.runs.provenance import code_version
-from esnlm.runs.subprocess_run import peak_rss_mib
 from esnlm.storage.atomic import write_whole
 from esnlm.storage.json_files import read_bytes, sealed, unsealed
 from esnlm.storage.model_folder import CONFIG, ModelFormatError
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.shards import MANIFEST, TOKENS, Shards
+from esnlm.utils.memory import peak_rss_mib
+from esnlm.utils.threads import available_cores
 
 #: What follows the name of a model in that of its record.
 RECORD = ".run.json"
@@ -112,11 +113,11 @@ def data_files(paths: Sequence[str]) -> list[dict[str, Any]]:
 def machine() -> str:
     """Processor model, cores that this process may use, and memory."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
         model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         model = platform.processor() or platform.machine()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = available_cores()
     try:
         gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (AttributeError, ValueError, OSError):

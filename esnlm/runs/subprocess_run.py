@@ -2,14 +2,12 @@
 
 import multiprocessing
 import os
-import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 from esnlm.utils.blas import use_widest_kernels
@@ -26,6 +24,8 @@ class Lifeline:
 
     def __init__(self, *connections: Connection) -> None:
         """Watch the parent process, and connections whose other end it closes to ask."""
+        if not hasattr(signal, "pthread_sigmask"):  # Windows: see `interrupts_blocked`
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._cut = threading.Event()
         self._at_once = True
         parent = multiprocessing.parent_process()
@@ -93,7 +93,8 @@ def run_apart(
 def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: str | None) -> None:
     """Call ``measure`` of a module in this process, and send its result or error."""
     # Interrupts and hang-ups of the terminal are for the parent to pass on.
-    os.setsid()
+    if hasattr(os, "setsid"):
+        os.setsid()
     if folder is not None:
         os.chdir(folder)
     use_widest_kernels()
@@ -105,22 +106,6 @@ def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: s
     except OSError as error:
         result = error
     parent.send(result)
-
-
-def peak_rss_mib() -> int:
-    """Peak resident memory of this process, in MiB."""
-    try:
-        # The maximum of getrusage would include the parent's, whose memory a new process shares.
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
-    except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def reset_peak_rss() -> None:
-    """Let `peak_rss_mib` count from now on, where the system knows how to."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
 
 
 @contextmanager
@@ -138,7 +123,13 @@ def given_environment(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def interrupts_blocked() -> Iterator[None]:
-    """Hold interrupts back inside the block; processes started in it never receive them."""
+    """Hold interrupts back inside the block; processes started in it never receive them.
+
+    Windows cannot: there a process ignores them once it has a `Lifeline`.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -29,10 +29,10 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from esnlm.runs.subprocess_run import peak_rss_mib, reset_peak_rss
 from esnlm.search.objective import WHOLE, Report
 from esnlm.search.space import Settings, Space
 from esnlm.storage.atomic import put_in_place
+from esnlm.utils.memory import peak_rss_mib, reset_peak_memory
 
 JOURNAL = "study.journal"
 #: Facts that are digests.
@@ -243,7 +243,7 @@ def run_trial(
             raise optuna.TrialPruned
 
     started, worked = time.perf_counter(), time.process_time()
-    reset_peak_rss()
+    reset_peak_memory()
     try:
         loss = _finite(evaluate(space.suggested(trial), None if pruner == "none" else report))
     except optuna.TrialPruned:

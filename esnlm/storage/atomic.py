@@ -9,12 +9,16 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, SoftFileLock, Timeout
+
+# Windows renames nothing that is open: seconds to wait for its end, and between two tries.
+_REFUSES_OPEN, _PATIENCE, _PAUSE = os.name == "nt", 2.0, 0.02
 
 # What lies beside an output while it is written: ``.NAME.esnlm-lock``, ``.NAME.esnlm-old``, and
 # ``.NAME.esnlm-`` with eight random characters.
@@ -118,23 +122,44 @@ def _make_public(path: Path, mode: int) -> None:
 
 
 def put_in_place(new: Path, target: Path) -> None:
-    """Give a file or folder the name ``target``; a full folder of that name is removed.
+    """Give a file or folder the name ``target``; a folder of that name is removed.
 
     That folder is moved aside first, and back again after an error; `put_back` finds it where the
     process was killed in between.
     """
-    if target.is_dir() and any(target.iterdir()):
+    if target.is_dir():
         old = _beside(target, "old")
-        os.replace(target, old)
+        _replace(target, old)
         try:
-            os.replace(new, target)
+            _replace(new, target)
         except OSError:
-            os.replace(old, target)
+            _replace(old, target)
             raise
         shutil.rmtree(old, ignore_errors=True)
     else:
-        os.replace(new, target)
+        _replace(new, target)
     sync_folder(target.parent)
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Give a file or folder another name; on Windows, wait a while for who has one of them open.
+
+    A search index or a virus scanner opens what is new for a moment.
+    """
+    until = time.monotonic() + (_PATIENCE if _REFUSES_OPEN else 0)
+    while True:
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError as error:
+            if time.monotonic() < until:
+                time.sleep(_PAUSE)
+                continue
+            if _REFUSES_OPEN:
+                reason = "another program has it open, or it may not be written"
+                place = source if _BESIDE.fullmatch(target.name) else target
+                raise PermissionError(error.errno, reason, str(place)) from error
+            raise
 
 
 def put_back(folder: Path) -> None:
@@ -152,9 +177,10 @@ def is_aside(folder: Path, file: str = "") -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Have the names in a folder on the disk, where the system knows how to."""
-    if os.name != "posix":
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # Windows opens no folder
         return
-    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -196,14 +222,14 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
             stack.callback(remove, place)
             if not isinstance(lock, SoftFileLock):  # which names its process itself
                 with suppress(OSError):
-                    place.write_text(f"process {os.getpid()} ({shlex.join(sys.argv)})")
+                    place.write_text(f"process {os.getpid()} ({shlex.join(sys.argv)})", "utf-8")
             _sweep(target)
         yield
 
 
 def _holder(place: Path) -> str:
     try:
-        return place.read_text(errors="replace")[:200] or "another process"
+        return place.read_text("utf-8", errors="replace")[:200] or "another process"
     except OSError:
         return "another process"
 
@@ -212,7 +238,7 @@ def _sweep(target: Path) -> None:
     """Remove what a killed process left of ``target``, or put it back if it was being replaced."""
     old = _beside(target, "old")
     if old.is_dir() and not target.exists():
-        os.replace(old, target)
+        _replace(old, target)
         logging.getLogger("esnlm").warning(
             "%s was being replaced by a process that was killed: the old one is back", target
         )

@@ -19,7 +19,7 @@ from esnlm.evaluation.minimal_pairs.pairs import read_pairs
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import rebuild
-from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.runs.subprocess_run import Lifeline
 from esnlm.storage.atomic import folder_aside, locked, write_whole
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.storage.tensor_file import Arrays, read_tensors, write_tensors
@@ -27,6 +27,7 @@ from esnlm.studies import minimal_pairs
 from esnlm.text.shards import Shards
 from esnlm.training.resumable_run import StoppedError
 from esnlm.training.trainer import Trainer, TrainingPlan
+from esnlm.utils.memory import peak_rss_mib
 
 _FITTED = "fitted.json"
 _PEAK = "peak_rss_mib"
@@ -125,7 +126,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, stop: Any) -> dict[str, An
     """Train, or resume training, unless that is done; return the cost of training."""
     marker = folder / _FITTED
     if marker.is_file():
-        return dict(json.loads(marker.read_text()))
+        return dict(json.loads(marker.read_text("utf-8")))
     train, held_out = Shards(setting["train"]), Shards(setting["held_out"])
     parts = {name: rebuild(setting[name]) for name in ("reservoir", "readout", "features")}
     plan = TrainingPlan(**setting["plan"])
@@ -155,4 +156,4 @@ def _fitted(setting: Mapping[str, Any], folder: Path, stop: Any) -> dict[str, An
 def _peak(folder: Path) -> int:
     """Peak memory in MiB of this process and of earlier ones of the same run."""
     file = folder / _PEAK
-    return max(int(file.read_text()) if file.is_file() else 0, peak_rss_mib())
+    return max(int(file.read_text("utf-8")) if file.is_file() else 0, peak_rss_mib())

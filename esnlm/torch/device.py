@@ -4,8 +4,6 @@ The processes are those that torch's launcher starts (torchrun).
 """
 
 import os
-import resource
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+from esnlm.utils import memory
 from esnlm.utils.arrays import Array
 
 
@@ -54,8 +53,7 @@ def peak_memory(device: torch.device) -> int:
     """Bytes: the most allocated on a CUDA device, or the largest resident set of the process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return memory.peak_memory()
 
 
 def full_precision(like: Tensor) -> torch.autocast:

@@ -23,7 +23,7 @@ def use_widest_kernels() -> bool:
     if "numpy" in sys.modules or "OPENBLAS_CORETYPE" in os.environ:
         return False
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         return False
     flags = next((line for line in lines if line.startswith("flags")), "")

@@ -1,8 +1,20 @@
-"""Check that a computation fits in memory before it begins."""
+"""Memory that is free, checked before a computation begins, and memory that was used.
 
-import os
+Windows has no module ``resource``, and only Linux has ``/proc``.
+"""
+
+import ctypes
 import re
+import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+resource: Any
+try:
+    import resource
+except ImportError:
+    resource = None
 
 _GIB = 1 << 30
 
@@ -30,24 +42,67 @@ def available_memory() -> int:
     limits = [machine] if machine else []
     try:
         limit, usage = (
-            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
+            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii"))
+            for name in ("max", "current")
         )
         limits.append(limit - usage)
     except (OSError, ValueError):  # no group, or "max"
         pass
-    if os.name == "posix":
-        import resource
-
+    if resource is not None:
         address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
         if address_space != resource.RLIM_INFINITY:
             limits.append(address_space - _kilobytes("/proc/self/status", "VmSize"))
     return max(0, min(limits, default=1 << 62))
 
 
+def peak_memory() -> int:
+    """Return bytes: the largest resident set of this process, 0 where the system does not say."""
+    # The maximum of getrusage would include the parent's, whose memory a new process shares.
+    if peak := _kilobytes("/proc/self/status", "VmHWM"):
+        return peak
+    if resource is not None:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+    return _peak_working_set()
+
+
+def peak_rss_mib() -> int:
+    """Return `peak_memory` in MiB."""
+    return peak_memory() >> 20
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory` count from now on, where the system knows how to."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", "ascii")
+
+
+class _ProcessMemoryCounters(ctypes.Structure):
+    """PROCESS_MEMORY_COUNTERS of the Windows API."""
+
+    _fields_ = (
+        ("cb", ctypes.c_uint32),
+        ("page_faults", ctypes.c_uint32),
+        ("peak_working_set", ctypes.c_size_t),
+        ("others", ctypes.c_size_t * 7),
+    )
+
+
+def _peak_working_set() -> int:
+    """Return the peak of `GetProcessMemoryInfo`, 0 on a system without it."""
+    kernel: Any = getattr(getattr(ctypes, "windll", None), "kernel32", None)
+    if kernel is None:
+        return 0
+    counters = _ProcessMemoryCounters(cb=ctypes.sizeof(_ProcessMemoryCounters))
+    process = ctypes.c_void_p(-1)  # this one
+    kernel.K32GetProcessMemoryInfo(process, ctypes.byref(counters), counters.cb)
+    return int(counters.peak_working_set)
+
+
 def _kilobytes(path: str, name: str) -> int:
     """Return the bytes of a line ``name: N kB`` of a system file, 0 where there is none."""
     try:
-        line = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
+        line = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text("utf-8"), re.MULTILINE)
     except OSError:
         return 0
     return 1024 * int(line[1]) if line else 0

@@ -10,10 +10,11 @@ from typing import Any
 
 import joblib
 
-from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.runs.subprocess_run import Lifeline
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.studies.minimal_pairs import accuracies
 from esnlm.training.resumable_run import StoppedError
+from esnlm.utils.memory import peak_rss_mib
 from esnlm.utils.threads import available_cores
 
 _SAVE_EVERY = 120.0

@@ -14,12 +14,13 @@ from esnlm.evaluation.metrics import ngram_overlap
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.readouts.softmax.variants import NormalisedSoftmaxReadout
 from esnlm.readouts.token_gated.token_gated import TokenGatedReadout, with_token_code
-from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.runs.subprocess_run import Lifeline
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.studies.shakespeare import windows
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.training.resumable_run import StoppedError
 from esnlm.training.trainer import Trainer
+from esnlm.utils.memory import peak_rss_mib
 from esnlm.utils.threads import available_cores
 
 #: n-grams whose overlap is measured.
