@@ -62,6 +62,7 @@ def ngrams(order: int):
 MLP = {"width": 12, "n_hidden": 9, "n_heads": 3, "n_features": 4, "reservoir": {"n_units": 20}}
 MODELS = {
     "lstm": network("lstm", n_units=12, n_layers=2),
+    "lstm, two levels": network("lstm", n_units=12, two_level=True),
     "esn": network("esn", reservoir={"n_units": 30, "degree": 3, "input_degree": 3}, rank=5),
     "esn+i": network("esn+i", reservoir={"n_units": 20}),
     "esn+mlp": network("esn+mlp", **MLP),

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import esnlm
+from esnlm.kernels.vectors import adam_rows
 
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -72,7 +73,9 @@ class Fences:
 
     def set_up(self) -> None:
         """Replace every kernel that a module of the package calls from Python."""
-        for module in [m for name, m in sys.modules.items() if name.startswith("esnlm.")]:
+        here = sys.modules[__name__]
+        package = [m for name, m in sys.modules.items() if name.startswith("esnlm.")]
+        for module in (here, *package):
             if module.__name__.startswith("esnlm.kernels"):
                 continue
             for name, value in list(vars(module).items()):
@@ -201,7 +204,20 @@ def ngrams() -> Iterator[Any]:
             yield Z, made.gradient.copy()
 
 
-CASES = {case.__name__: case for case in (harvest, statistics, readouts, features, ngrams)}
+def vectors() -> Iterator[Any]:
+    """Steps of Adam, which the package takes where torch is installed alone."""
+    for n, width, dtype in product((1, 3, 40), UNITS, DTYPES):
+        rng = np.random.default_rng(n)
+        ids = rng.integers(0, 5, n)
+        arrays = rng.random((3, 5, width)).astype(dtype)
+        gradients, betas = rng.random((n, width)).astype(dtype), np.array([0.9, 0.98], dtype)
+        order, rate, epsilon = np.argsort(ids), betas.dtype.type(0.1), betas.dtype.type(1e-8)
+        adam_rows(*arrays, ids, order, gradients, betas, rate, epsilon)
+        yield arrays
+
+
+_ALL = (harvest, statistics, readouts, features, ngrams, vectors)
+CASES = {case.__name__: case for case in _ALL}
 
 
 def stray() -> None:

@@ -270,7 +270,7 @@ def test_states_in_double_precision_are_read_as_others_are(options: Any, tmp_pat
 
 
 def test_memory_for_finding_pairs_does_not_grow_with_the_text(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("esnlm.torch.networks.esn_mlp._PIECE", 1 << 12)
+    monkeypatch.setattr("esnlm.torch.networks.esn_mlp.PIECE", 1 << 12)
     monkeypatch.setattr("esnlm.readouts.class_based.direct_connections._MOST_WAITING", 1 << 12)
     made, peaks = network(), []
     for n_pieces in (4, 40):

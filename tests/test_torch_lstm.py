@@ -49,6 +49,24 @@ def test_the_gate_formulas_give_the_states_of_torch(timescales):
     torch.testing.assert_close(c, last[0])
 
 
+def test_a_layer_in_half_precision_has_states_and_gradients_of_one_in_full():
+    layer = layer_of(6, 9).float()
+    inputs = torch.randn(5, 11, 6, requires_grad=True)
+    state = tuple(torch.randn(5, 9, requires_grad=True) for _ in range(2))
+    leaves = [inputs, *state, *layer.parameters()]
+    above = torch.randn(5, 11, 9)
+    found = []
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            outputs, (h, c) = layer(inputs, state)
+        total = (above * outputs).sum() + h.sum() + (c * c).sum()
+        gradients = torch.autograd.grad(total, leaves)
+        found.append([*(each.detach() for each in (outputs, h, c)), *gradients])
+    for full, other in zip(*found, strict=True):
+        assert other.dtype == torch.float32
+        assert float((full - other).norm()) < 0.02 * float(full.norm())
+
+
 def test_weight_drop_leaves_out_recurrent_weights_in_training_alone():
     layer = layer_of(3, 50, weight_drop=0.5)
     dropped = layer.weights()[1]

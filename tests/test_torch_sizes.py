@@ -31,7 +31,8 @@ def test_networks_have_about_the_parameters_asked_for(name, n_parameters, n_toke
 GIVEN = {
     "laerc": {"reservoir_gradient": True, "expansion": 2},
     "esn": {"rank": 5, "reservoir": {"degree": 4}},
-    "lstm": {"n_layers": 2},
+    "lstm": {"n_layers": 2, "two_level": True},
+    "esn+i": {"two_level": True},
     "mts-lstm": {"n_layers": 4},
     "transformer": {"n_dims": 8},
 }

@@ -188,6 +188,7 @@ def describe_network(network: Any) -> tuple[Described, Described, int]:
     arrays = {name: array for name, array in arrays.items() if not name.startswith("output.")}
     if kind == "LSTM":
         sizes = {"kind": "lstm", "n_units": network.n_units, "n_layers": network.n_layers}
+        sizes["norm"] = network.two_level
         return (sizes, arrays), _two_level(output), network.n_units
     names = ("width", "n_hidden", "n_blocks", "n_direct", "attention", "n_heads", "gates")
     sizes = {"kind": "layers"} | {name: getattr(network, name) for name in names}

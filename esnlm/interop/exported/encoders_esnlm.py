@@ -149,6 +149,7 @@ class LSTM(nn.Module):
         self.reset_token_id = reset_token_id
         self.embedding = nn.Embedding(n_tokens, n)
         self.layers = nn.ModuleList(nn.LSTMCell(n, n) for _ in range(sizes["n_layers"]))
+        self.norm = nn.LayerNorm(n) if sizes["norm"] else nn.Identity()
 
     def forward(self, ids: Tensor, read: Tensor | None, state: State | None) -> Any:
         hidden, after = self.embedding(ids), []
@@ -162,7 +163,7 @@ class LSTM(nn.Module):
             states, last = after_each(ids, read, self.reset_token_id, first, 0, step)
             hidden = states[..., : self.n_units]
             after.append(last)
-        return hidden, tuple(after)
+        return self.norm(hidden), tuple(after)
 
 
 class Attention(nn.Module):

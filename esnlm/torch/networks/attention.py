@@ -68,16 +68,19 @@ class Attention(nn.Module):
         after = n_chunks * size - n
         since = np.arange(n) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         since_start = on_device(
-            np.pad(since, (0, after)).reshape(n_chunks, size, 1), queries.device
+            np.pad(since, (0, after)).reshape(n_chunks, 1, size, 1), queries.device
         )
         q = functional.pad(queries, (0, 0, 0, after)).view(n_chunks, size, self.n_heads, -1)
-        kv = functional.pad(others, (0, 0, size, after)).view(n_chunks + 1, size, -1)
-        kv = torch.cat([kv[:-1], kv[1:]], dim=1).view(n_chunks, 2 * size, 2, self.n_heads, -1)
-        k, v = kv[:, :, 0], kv[:, :, 1]
-        scores = torch.einsum("cihd,cjhd->chij", q, k) / (width // self.n_heads) ** 0.5
+        q = q.transpose(1, 2) * (width // self.n_heads) ** -0.5
+        kv = functional.pad(others, (0, 0, size, after))
+        kv = kv.view(n_chunks + 1, size, 2, self.n_heads, -1).permute(2, 0, 3, 1, 4)
+        k, v = kv.contiguous().unbind()  # (n_chunks + 1, n_heads, size, d)
+        # Of the chunk before, then of its own: no chunk is copied beside the other.
+        scores = torch.cat([q @ k[:-1].transpose(2, 3), q @ k[1:].transpose(2, 3)], dim=-1)
         mask = (self.distance >= 0) & (self.distance < size) & (self.distance <= since_start)
         by_distance = self.distances[:, self.distance.clamp(0, size - 1)]
-        scores = (scores + by_distance).masked_fill(~mask[:, None], float("-inf"))
+        scores = (scores + by_distance).masked_fill(~mask, float("-inf"))
         shares = scores.softmax(dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-        outputs = torch.einsum("chij,cjhd->cihd", shares.to(v.dtype), v)
-        return outputs.reshape(n_chunks * size, width)[:n]
+        before, own = shares.to(v.dtype).split(size, dim=-1)
+        outputs = before @ v[:-1] + own @ v[1:]
+        return outputs.transpose(1, 2).reshape(n_chunks * size, width)[:n]

@@ -19,9 +19,10 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.networks.recurrence import FeatureInputs, Recurrence, TokenInputs, packed
+from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax
 from esnlm.utils.arrays import Arrays, Ints64
 from esnlm.utils.state_dict import under_prefix, with_prefix
-from esnlm.utils.validation import Count, check_parameters, limited, unused_parameters
+from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited, unused_parameters
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
 _CORE_NAMES = {
@@ -161,11 +162,12 @@ class EchoStateNetwork(ReservoirNetwork):
             return int(n_tokens * (n + 1))
         return int(min(rank, n, n_tokens) * (n + n_tokens) + n_tokens)
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Return logits (..., V) of states (..., N), with dropout in training."""
-        return self.output(self.drop(hidden))
+    def before_output(self, hidden: Tensor) -> Tensor:
+        """Return states (..., N), with dropout in training."""
+        dropped: Tensor = self.drop(hidden)
+        return dropped
 
-    def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel:
+    def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel | None:
         """Return the core's model with the same weights: a softmax readout, full or of low rank."""
         first = self.output if self.rank is None else self.output[0]
         arrays = {"n_features_in_": np.asarray(first.in_features), "n_iter_": np.asarray(1)}
@@ -197,8 +199,9 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
     }  # fmt: skip
 
-    rank: int | None = limited(None, Count(none=True))
+    rank: int | None = limited(None, Count(none=True), two_level=OneOf((False,)))
     dropout: float = limited(0.1, SHARE)  #: after the embedding and before the output
+    two_level: bool = limited(False, Flag())  #: classes of words first: faster, not the paper's
     #: The gradient is cut at every step that is a multiple of it.
     truncate: int | None = limited(None, Count(none=True))
 
@@ -208,11 +211,15 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         start = start.toarray() if scipy.sparse.issparse(start) else start
         self.embedding = nn.Embedding.from_pretrained(torch.tensor(start), freeze=False)
         del self.inputs.weights
+        if self.two_level:
+            self.output = TwoLevelSoftmax(self.reservoir.n_units, self.n_tokens)
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        embedding = settings["reservoir"]["n_units"] * n_tokens
-        return EchoStateNetwork.count(n_tokens, **settings) + embedding
+        n = settings["reservoir"]["n_units"]
+        if settings["two_level"]:
+            return int(n * n_tokens + TwoLevelSoftmax.count(n, n_tokens))
+        return EchoStateNetwork.count(n_tokens, **settings) + n * n_tokens
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Return states (B, T, N) of tokens (B, T), with gradient, and last states (B, N)."""
@@ -223,6 +230,10 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
 
     def frozen_weights(self) -> list[Any]:
         return [self.reservoir.W_, self.reservoir.leak_rate_]
+
+    def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel | None:
+        """Return the core's model with the same weights; None in two levels."""
+        return None if self.two_level else super().language_model(tokenizer, reset)
 
     def _core_reservoir(self) -> Reservoir:
         start = self.reservoir

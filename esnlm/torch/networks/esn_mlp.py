@@ -17,16 +17,15 @@ from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.attention import Attention
+from esnlm.torch.networks.dropout import Dropout
 from esnlm.torch.networks.esn import ReservoirNetwork
 from esnlm.torch.networks.network import SHARE, Settings, State, decaying
-from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
+from esnlm.torch.networks.two_level_softmax import COMPARED, PIECE, TwoLevelSoftmax, counts_of
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.validation import Count, Flag, limited
 
-# Tokens whose states say how much each unit varies, and tokens counted at once.
-_SURVEYED, _PIECE = 1 << 16, 1 << 22
-# Directions of words that are compared for classes where no features drive the reservoir.
-_COMPARED = 64
+# Tokens whose states say how much each unit varies.
+_SURVEYED = 1 << 16
 # The learning rate of vectors of tokens, in others' rates.
 _FASTER = 5.0
 _MOST_PAIRS, _LEAST_DEVIATION = 1 << 17, 1e-4
@@ -92,7 +91,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         if self.attention and width % self.n_heads:
             raise ValueError(f"width must be a multiple of n_heads={self.n_heads}, got {width}")
         self.mean, self.deviation = nn.Buffer(torch.zeros(n_units)), nn.Buffer(torch.ones(n_units))
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
         if self.state:
             self.read_state = nn.Linear(n_units, width)
         if self.gates:
@@ -139,16 +138,15 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     def survey(self, stream: TokenStream) -> None:
         """Take classes, pairs, features and deviations from a text."""
         tokens, n_tokens = stream.tokens, self.n_tokens
-        pieces = (tokens[first : first + _PIECE] for first in range(0, len(tokens), _PIECE))
-        counts: Any = sum(np.bincount(piece, minlength=n_tokens) for piece in pieces)
+        counts = counts_of(stream, n_tokens)
         seed = self.reservoir.random_state or 0
-        n_features = min(n_tokens, self.n_features or _COMPARED)
+        n_features = min(n_tokens, self.n_features or COMPARED)
         words = SpectralWordFeatures(n_features=n_features, random_state=seed)
         vectors = words.fit(tokens, starts=stream.starts, n_tokens=n_tokens).embedding_
         if self.n_features:
             self.inputs.vectors.copy_(torch.from_numpy(_normalised(vectors, counts)))
         if self.two_level:
-            self.output.begin(counts, vectors[:, :_COMPARED], seed)
+            self.output.begin(counts, vectors[:, :COMPARED], seed)
         if len(self.pairs):
             self._find_pairs(stream)
         if self.state:
@@ -192,19 +190,6 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         if self.attention:
             z = z + self.drop(self.attend.packed(z, lengths))
         return self._deepened(z)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """Return log-probabilities (..., V) in two levels, or logits (..., V) of one softmax."""
-        return self.output.log_probabilities(hidden) if self.two_level else self.output(hidden)
-
-    def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        losses = self.output.losses if self.two_level else super()._losses
-        return losses(hidden, targets)
-
-    def rows_at_once(self) -> int:
-        """Rows of logits; in two levels on a CPU, a row has those of the classes alone."""
-        rows, few = super().rows_at_once(), self.two_level and self.device.type == "cpu"
-        return rows * self.n_tokens // n_classes(self.n_tokens) if few else rows
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As others', but vectors of tokens learn faster on a CPU, where a step moves few."""
@@ -262,8 +247,8 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         """Set the most frequent pairs of successive tokens, counted piece by piece."""
         starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
         counts = PairCounts(self.n_tokens)
-        for first in range(0, len(stream.tokens), _PIECE):
-            piece = stream.tokens[first : first + _PIECE]
+        for first in range(0, len(stream.tokens), PIECE):
+            piece = stream.tokens[first : first + PIECE]
             inside = starts[(starts > first) & (starts < first + len(piece))] - first
             counts.add(last_tokens(piece, np.arange(len(piece)), np.append(0, inside), 2))
         pairs = counts.most_frequent(len(self.pairs))

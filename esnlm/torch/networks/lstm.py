@@ -12,8 +12,10 @@ from torch.nn import functional
 
 from esnlm.reservoir.timescales import forget_bias
 from esnlm.torch.device import full_precision
+from esnlm.torch.networks.dropout import Dropout
 from esnlm.torch.networks.network import SHARE, Network, State
-from esnlm.utils.validation import Count, limited
+from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax
+from esnlm.utils.validation import Count, Flag, limited
 
 LayerState = tuple[Tensor, Tensor]
 
@@ -70,9 +72,18 @@ class GatedLayer(nn.Module):
     def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
         """Return outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
 
-        Always in the weights' precision: in bfloat16 a gate of a timescale above 256 would be 1,
-        and cuDNN would use float16, in which small gradients are 0.
+        In training under autocast on a CPU products are in bfloat16 and the rest in float32: see
+        `_Run`. Otherwise, and with ``timescales``, all is in the weights' precision: in bfloat16 a
+        gate of a timescale above 256 would be 1, and cuDNN would use float16, in which small
+        gradients are 0.
         """
+        half = self.training and inputs.is_cpu and torch.is_autocast_enabled("cpu")
+        if half and self.gate_bias is None:
+            weight_ih, recurrent, first, second = self.weights()
+            h, c = state or self._start(inputs)
+            drives = functional.linear(inputs.transpose(0, 1), weight_ih, first + second)
+            outputs, h, c = _Run.apply(drives, h, c, recurrent)
+            return outputs.transpose(0, 1), (h, c)
         with full_precision(inputs):
             inputs = inputs.to(self.weight_ih.dtype)
             with warnings.catch_warnings():  # cuDNN copies the weights together, which is fast
@@ -100,6 +111,54 @@ class GatedLayer(nn.Module):
         return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
 
 
+class _Run(torch.autograd.Function):
+    """An LSTM over a sequence: recurrent products in bfloat16, gates, h and c in float32.
+
+    The gradient of the recurrent weights is one product over all steps.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, drives: Tensor, h: Tensor, c: Tensor, recurrent: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs (T, B, H), and the last h and c (B, H), of drives (T, B, 4 H)."""
+        n_steps, n = len(drives), h.shape[1]
+        half = recurrent.to(torch.bfloat16)
+        gates = torch.empty(drives.shape)
+        before, cells = h.new_empty((n_steps + 1, *h.shape)), c.new_empty((n_steps + 1, *c.shape))
+        before[0], cells[0] = h, c
+        for t in range(n_steps):
+            step = gates[t].copy_(before[t].to(torch.bfloat16) @ half.t()).add_(drives[t])
+            step[:, : 2 * n].sigmoid_()
+            step[:, 2 * n : 3 * n].tanh_()
+            step[:, 3 * n :].sigmoid_()
+            i, f, g, o = step.chunk(4, dim=1)
+            torch.addcmul(f * cells[t], i, g, out=cells[t + 1])
+            torch.mul(o, cells[t + 1].tanh(), out=before[t + 1])
+        ctx.save_for_backward(gates, before, cells, half)
+        return before[1:].clone(), before[-1].clone(), cells[-1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor, dh: Tensor, dc: Tensor) -> tuple[Tensor, ...]:
+        """Return gradients of drives, first h and c, and the recurrent weights."""
+        gates, before, cells, half = ctx.saved_tensors
+        to_drives = torch.empty(gates.shape, dtype=torch.bfloat16)
+        for t in range(len(gates) - 1, -1, -1):
+            dh = above[t] + dh
+            i, f, g, o = gates[t].chunk(4, dim=1)
+            tanh = cells[t + 1].tanh()
+            dc = dc + dh * o * (1 - tanh * tanh)
+            parts = (
+                dc * g * i * (1 - i), dc * cells[t] * f * (1 - f),
+                dc * i * (1 - g * g), dh * tanh * o * (1 - o),
+            )  # fmt: skip
+            to_drives[t] = torch.cat(parts, dim=1)
+            dh, dc = (to_drives[t] @ half).float(), dc * f
+        h = before[:-1].to(torch.bfloat16).flatten(0, 1)
+        to_recurrent = (to_drives.flatten(0, 1).t() @ h).float()
+        return to_drives, dh, dc, to_recurrent
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class LSTM(Network):
     """Embedding, LSTM, linear map; dropout after the embedding and before the map.
@@ -112,21 +171,33 @@ class LSTM(Network):
     n_units: int = limited(512, Count())
     n_layers: int = limited(1, Count())
     dropout: float = limited(0.1, SHARE)
+    #: Classes of words first, and LayerNorm before them: faster, and not the papers'.
+    two_level: bool = limited(False, Flag())
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.embedding = nn.Embedding(self.n_tokens, self.n_units)
         layers = (GatedLayer(self.n_units, self.n_units) for _ in range(self.n_layers))
         self.layers = nn.ModuleList(layers)
-        self.drop = nn.Dropout(self.dropout)
-        self.output = nn.Linear(self.n_units, self.n_tokens)
+        self.drop = Dropout(self.dropout)
+        self.norm = nn.LayerNorm(self.n_units) if self.two_level else nn.Identity()
+        kind: Any = TwoLevelSoftmax if self.two_level else nn.Linear
+        self.output = kind(self.n_units, self.n_tokens)
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
         h = settings["n_units"]
-        return int(2 * n_tokens * h + n_tokens + settings["n_layers"] * 8 * h * (h + 1))
+        total = n_tokens * h + settings["n_layers"] * 8 * h * (h + 1)
+        if settings["two_level"]:
+            return int(total + 2 * h + TwoLevelSoftmax.count(h, n_tokens))
+        return int(total + n_tokens * (h + 1))
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, H); the state is h and c (B, H) of each layer."""
         hidden, state = self.through(self.layers, self.drop(self.embedding(tokens)), state)
-        return self.drop(hidden), state
+        return self.drop(self.norm(hidden)), state
+
+    def start(self, width: int) -> Tensor:
+        """Return what the output reads of a hidden vector of zeros."""
+        hidden: Tensor = self.norm(super().start(width))
+        return hidden

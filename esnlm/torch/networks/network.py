@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.torch.device import share_of_memory
+from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
 from esnlm.utils.arrays import Arrays, Bools, Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number, check_parameters
@@ -62,7 +63,7 @@ class Network(nn.Module, ABC):
     reads_ahead: ClassVar[bool] = False
 
     n_tokens: int = field(metadata={"constraint": Count()})  #: size of the vocabulary V
-    output: nn.Module = field(init=False)
+    output: Any = field(init=False)
     #: Most tokens that `encode` reads, in all pieces of a text together; None: any number. Longer
     #: text is read in overlapping windows, each ``stride`` tokens after the one before; the last
     #: ``stride`` predictions of a window count.
@@ -143,7 +144,18 @@ class Network(nn.Module, ABC):
         return hidden, tuple(states)
 
     def survey(self, stream: "TokenStream") -> None:
-        """Take from the training text what training starts from."""
+        """Take from the training text what training starts from: here, classes of words."""
+        if self.in_two_levels:
+            self.output.survey(stream)
+
+    @property
+    def in_two_levels(self) -> bool:
+        """Whether the output layer predicts a class of words, then a word."""
+        return isinstance(getattr(self, "output", None), TwoLevelSoftmax)
+
+    def before_output(self, hidden: Tensor) -> Tensor:
+        """Return what the output layer reads of hidden vectors (..., D)."""
+        return hidden
 
     def penalty(self, real: Bools | None = None) -> Tensor | None:
         """Return a scalar that the last `encode` in training adds to the mean loss, once.
@@ -158,7 +170,10 @@ class Network(nn.Module, ABC):
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V) of the token that follows, by the layer ``output``."""
-        return self.output(hidden)
+        hidden = self.before_output(hidden)
+        output = self.output.log_probabilities if self.in_two_levels else self.output
+        logits: Tensor = output(hidden)
+        return logits
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood (n,) float32, in nats, of targets (n,) after hidden (n, D).
@@ -174,6 +189,9 @@ class Network(nn.Module, ABC):
 
     def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Losses (n,) of rows that fit in memory together."""
+        if self.in_two_levels:
+            losses: Tensor = self.output.losses(self.before_output(hidden), targets)
+            return losses
         logits = self.head(hidden)
         # The dtype, and no copy of half-precision logits in float32 before.
         kind = None if logits.dtype == torch.float64 else torch.float32
@@ -181,9 +199,13 @@ class Network(nn.Module, ABC):
         return functional.nll_loss(scores, targets, reduction="none")
 
     def rows_at_once(self) -> int:
-        """Rows of logits whose loss and gradient take about a sixteenth of a CUDA device."""
+        """Rows of logits whose loss and gradient take about a sixteenth of a CUDA device.
+
+        In two levels on a CPU a row has the logits of the classes alone.
+        """
         logits = share_of_memory(self.device, 256, otherwise=_LOGITS_AT_ONCE)
-        return max(1, logits // self.n_tokens)
+        few = self.in_two_levels and self.device.type == "cpu"
+        return max(1, logits // (n_classes(self.n_tokens) if few else self.n_tokens))
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name; shared ones once."""

@@ -7,12 +7,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from esnlm.features.spectral import SpectralWordFeatures
 from esnlm.readouts.class_based.word_clusters import frequent_words_and_clusters
 from esnlm.readouts.class_based.word_factors import ClassLayout
+from esnlm.text.corpus import TokenStream
 from esnlm.torch.device import full_precision
 from esnlm.torch.networks.recurrence import frozen
-from esnlm.utils.arrays import Array
+from esnlm.utils.arrays import Array, Ints64
 
+#: Directions of words that are compared for classes, and tokens counted at once.
+COMPARED, PIECE = 64, 1 << 22
 # Added to the occurrences of each word.
 _PSEUDOCOUNT = 0.5
 # Logit of a class without words.
@@ -27,6 +31,14 @@ def n_classes(n_tokens: int) -> int:
     """Most classes of a vocabulary: 3 √V frequent words alone, and 2 √V of the others."""
     root = n_tokens**0.5
     return min(n_tokens, round(3 * root) + round(2 * root) + 1)
+
+
+def counts_of(stream: TokenStream, n_tokens: int) -> Ints64:
+    """Return how often each token occurs (n_tokens,), counted piece by piece."""
+    tokens, counts = stream.tokens, np.zeros(n_tokens, dtype=np.int64)
+    for first in range(0, len(tokens), PIECE):
+        counts += np.bincount(tokens[first : first + PIECE], minlength=n_tokens)
+    return counts
 
 
 class TwoLevelSoftmax(nn.Module):
@@ -73,6 +85,13 @@ class TwoLevelSoftmax(nn.Module):
         with torch.no_grad():
             self.classes.bias.copy_(torch.from_numpy(logs))
             self.intercept.copy_(torch.from_numpy(within))
+
+    def survey(self, stream: TokenStream, seed: int = 0) -> None:
+        """Make classes of the words of a training text, as `begin` does."""
+        n_tokens = len(self.coef)
+        words = SpectralWordFeatures(n_features=min(n_tokens, COMPARED), random_state=seed)
+        words.fit(stream.tokens, starts=stream.starts, n_tokens=n_tokens)
+        self.begin(counts_of(stream, n_tokens), words.embedding_, seed)
 
     def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihoods (n,) float32, in nats, of targets (n,) after hidden (n, D)."""

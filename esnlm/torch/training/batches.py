@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.nn import functional
 
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.torch.device import Processes, on_device, share_of_memory
@@ -19,6 +20,9 @@ from esnlm.utils.arrays import Bools, Ints64
 _SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
 # Values of hidden vectors read ahead; on a CUDA device those that fill a sixteenth of it.
 _VALUES = 1 << 24
+# Hidden vectors are computed for a multiple of this many rows on a CPU: oneDNN builds a kernel for
+# each number of rows, and the first use of one costs several times as much as the next.
+_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -187,9 +191,13 @@ def _harvested(network: Network, parts: list[Batch]) -> dict[int, tuple[Bools, T
 def _hidden(network: Network, part: Batch, harvested: Callable[[], Any], place: int) -> Tensor:
     """Return the hidden vectors of a batch's counted places, and forget what was read there."""
     mask, states = harvested().pop(place)
-    hidden: Tensor = network.hidden_of(states, mask.sum(axis=1))
+    n, lengths = len(states), mask.sum(axis=1)
+    if padding := -n % _ROWS if states.device.type == "cpu" else 0:
+        states = functional.pad(states, (0, 0, 0, padding))
+        lengths = np.append(lengths, padding)
+    hidden = network.hidden_of(states, lengths)[:n]
     counted = np.flatnonzero(part.counted[mask])
-    if len(counted) == len(hidden):
+    if len(counted) == n:
         return hidden
     return hidden.index_select(0, on_device(counted, hidden.device))
 

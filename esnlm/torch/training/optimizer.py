@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from esnlm.kernels.vectors import adam_rows
 from esnlm.torch.device import Processes
 from esnlm.torch.networks.network import Network
 from esnlm.torch.training.plan import Plan
@@ -48,7 +49,8 @@ class Optimizer:
             fused = True if network.device.type in ("cpu", "cuda") else None
             self._parts.append(torch.optim.AdamW(dense, lr=rate, betas=plan.betas, fused=fused))
             if sparse:
-                self._parts.append(torch.optim.SparseAdam(sparse, lr=rate, betas=plan.betas))
+                rows = RowAdam if network.device.type == "cpu" else torch.optim.SparseAdam
+                self._parts.append(rows(sparse, lr=rate, betas=plan.betas))
         self._owner = {
             parameter: part
             for part in self._parts
@@ -141,6 +143,34 @@ class Optimizer:
         scale = (most / (nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
         for gradient in values:
             gradient.mul_(scale)
+
+
+class RowAdam(torch.optim.SparseAdam):
+    """torch's SparseAdam on a CPU, in one pass over the rows that have a gradient."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Move the rows of each parameter that its sparse gradient names."""
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state |= {"step": 0}
+                    state |= {n: torch.zeros_like(parameter) for n in ("exp_avg", "exp_avg_sq")}
+                state["step"] += 1
+                corrections = 1 - first ** state["step"], 1 - second ** state["step"]
+                ids = parameter.grad._indices()[0].numpy()
+                arrays = (parameter, state["exp_avg"], state["exp_avg_sq"])
+                table, *moments = (tensor.detach().numpy() for tensor in arrays)
+                kind = table.dtype.type
+                adam_rows(
+                    table, *moments, ids, np.argsort(ids, kind="stable"),
+                    parameter.grad._values().numpy(), np.array([first, second], kind),
+                    kind(group["lr"] * corrections[1] ** 0.5 / corrections[0]), kind(group["eps"]),
+                )  # fmt: skip
 
 
 class Averaging:
