@@ -84,6 +84,18 @@ def test_a_cluster_writes_the_file_of_one_process(tmp_path: Path) -> None:
     assert (tmp_path / "many.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
 
 
+def test_nothing_but_this_machine_reaches_local_workers(cluster: Client) -> None:
+    psutil = pytest.importorskip("psutil")
+    here = psutil.Process()
+    addresses = {
+        connection.laddr.ip
+        for process in (here, *here.children(recursive=True))
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert addresses == {"127.0.0.1"}
+
+
 def test_runs_of_a_worker_that_dies_are_done_again(tmp_path: Path) -> None:
     run = partial(die_once, str(tmp_path))
     rows = run_grid(GRID, run, tmp_path / "grid.csv", cluster="local:2", **SHARED)
