@@ -97,8 +97,8 @@ def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any
 
     with dask.config.set({f"distributed.nanny.pre-spawn-environ.{k}": n for k, n in _KEPT.items()}):
         return OfThisMachine(
-            n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0",
-            env=dict(environment), **options,
+            n_workers=n_workers, threads_per_worker=1, memory_limit=0,
+            dashboard_address="127.0.0.1:0", env=dict(environment), **options,
         )  # fmt: skip
 
 
