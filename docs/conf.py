@@ -25,7 +25,7 @@ extensions = [
     "mathml",
     "site_pages",
 ]
-exclude_patterns = ["_build", "conda", "tools", "gallery/*.ipynb", "gallery/*.py"]
+exclude_patterns = ["_build", "conda", "paper", "tools", "gallery/*.ipynb", "gallery/*.py"]
 templates_path = ["_templates"]
 # Names in single backquotes are links where the site has a page of them, and code elsewhere.
 default_role = "py:obj"

@@ -1,6 +1,7 @@
-"""What is released: one version everywhere, the changelog, the conda recipe."""
+"""What is released: one version everywhere, changelog, conda recipe, paper."""
 
 import configparser
+import re
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,16 @@ def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
     found = {line.strip(" -") for line in run.splitlines()}
     found = {line.replace("matplotlib-base", "matplotlib") for line in found}
     assert found - {"python >=3.11"} == asked
+
+
+def test_the_paper_has_figures_of_the_readme_and_every_source() -> None:
+    paper = (ROOT / "docs" / "paper" / "paper.md").read_text("utf-8")
+    assert len(paper.split()) <= 1000
+    readme = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\|(?! what|---).*\|$", paper, re.M)
+    assert len(rows) == 5
+    for row in rows:  # whose figures stand in the rows of reports: see test_readme.py
+        assert row in readme
+    sources = re.findall(r"^@\w+\{(\w+),", (ROOT / "docs/paper/paper.bib").read_text("utf-8"), re.M)
+    body = paper.partition("\n---\n")[2]
+    assert sorted(sources) == sorted(set(re.findall(r"@(\w+)", body)))
