@@ -1,6 +1,7 @@
 """Class-factored readout: its probabilities, how words get classes, and both solvers."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -68,7 +69,8 @@ def readout(request):
     "kind", ["ridge", pytest.param("joint, both kinds", marks=pytest.mark.slow)]
 )  # the others: test_readouts.py
 def test_scikit_learn_accepts_it(kind):
-    with pytest.warns(SkipTestWarning):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkipTestWarning)
         check_estimator(ClassFactoredReadout(random_state=0, **KINDS[kind]))
 
 

@@ -238,6 +238,8 @@ def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 
 def _orthogonal(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     # Rounded, so that another library's last bits do not reach the weights.
+    if n_units == 1:  # which older releases of scipy refuse
+        return scipy.sparse.csr_matrix(rng.choice([-1.0, 1.0], (1, 1)))
     matrix = reservoirpy.mat_gen.orthogonal(n_units, n_units, seed=rng)
     return scipy.sparse.csr_matrix(np.round(matrix, 12))
 

@@ -60,7 +60,8 @@ def words_of_shards(folder: str) -> TrainingWords:
         sentences = [part.tolist() for part in np.split(tokens, places[1:-1] - places[0])]
         words.update(" ".join(backend.decode_batch(sentences)).split())
     normaliser = backend.normalizer
-    return TrainingWords(frozenset(words), normaliser.normalize_str if normaliser else str)
+    normal = str if normaliser is None else normaliser.normalize_str  # an empty one is false
+    return TrainingWords(frozenset(words), normal)
 
 
 def permuting_paradigms(pairs: Sequence[Pair]) -> list[str]:
