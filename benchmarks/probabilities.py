@@ -16,9 +16,9 @@ import numpy as np
 from _report import options, report, row
 from numpy.typing import NDArray
 
-from esnlm.evaluation.measures import InterpolatedModel
 from esnlm.loading import load_model
 from esnlm.models.base import SequenceModel
+from esnlm.models.interpolated import InterpolatedModel
 from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.text.shards import Shards
 from esnlm.text.shuffling import target_counts
@@ -36,7 +36,7 @@ def main() -> None:
     train, held_out = (Shards(path).stream() for path in (given.train, given.held_out))
     ours, peer = load_model(given.model), load_model(given.ngram)
     if given.weight < 1:
-        ours = InterpolatedModel(ours, peer, given.weight)
+        ours = InterpolatedModel([ours, peer], weights=[given.weight, 1 - given.weight])
     rows = [*losses(ours, peer, train, held_out), *gaps(ours, peer, train)]
     report("probabilities", [one | {"setting": given.name} for one in rows], merge=True)
 

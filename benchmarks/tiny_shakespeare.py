@@ -33,7 +33,7 @@ from _report import options, report, row  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout, TokenGatedReadout  # noqa: E402
 from esnlm.datasets import load_tiny_shakespeare  # noqa: E402
-from esnlm.evaluation.measures import InterpolatedModel  # noqa: E402
+from esnlm.models.interpolated import InterpolatedModel  # noqa: E402
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
 from esnlm.training.trainer import Trainer  # noqa: E402
 
@@ -136,7 +136,7 @@ def measure_network(args: argparse.Namespace) -> None:
         Trainer(joint, joint._read_corpus([train])).run()
         settings_of_network = {"seed": 0, "radius": TRACES["radius"], "state": True} | of_network
         network = network_model(joint, train, **settings_of_network)
-        both = InterpolatedModel(network, joint, SHARE)
+        both = InterpolatedModel([network, joint], weights=[SHARE, 1 - SHARE])
         losses = [-model.score([test]) for model in (network, both)]
         minutes = (time.process_time() - start) / 60
         of = f"{kind}: {name}, esn+mlp, seed {settings['seed']}"

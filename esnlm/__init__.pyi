@@ -4,6 +4,7 @@ from .features.online import WordFeatures as WordFeatures
 from .features.spectral import SpectralWordFeatures as SpectralWordFeatures
 from .grammars.elman import ElmanGrammar as ElmanGrammar
 from .loading import load_model as load_model
+from .models.interpolated import InterpolatedModel as InterpolatedModel
 from .models.language_model import LanguageModel as LanguageModel
 from .models.ngram import NgramLanguageModel as NgramLanguageModel
 from .plots.plotting import plot_blimp as plot_blimp

@@ -19,6 +19,7 @@ _COMMANDS = {
     "train": "Fit a model to text.",
     "search": "Search the settings of a model, judged on held-out text.",
     "ngram": "Count the n-grams of text: the baseline.",
+    "interpolate": "Make one model of several.",
     "evaluate": "Score text with a model.",
     "blimp": "Judge minimal pairs with a model.",
     "syntaxgym": "Judge models with the test suites of SyntaxGym.",

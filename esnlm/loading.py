@@ -4,6 +4,8 @@ from pathlib import Path
 
 from esnlm.models.arpa import read_arpa
 from esnlm.models.base import SequenceModel
+from esnlm.models.interpolated import KIND as INTERPOLATED
+from esnlm.models.interpolated import InterpolatedModel
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.ngram import KIND, NgramLanguageModel
 from esnlm.storage.atomic import put_back
@@ -27,6 +29,8 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     # Unchecked: the class that loads the folder says what is wrong with it.
     config = unchecked_config(Path(folder))
     kind, gpt2 = config.get("kind"), config.get("model_type") == "gpt2"
+    if kind == INTERPOLATED:
+        return _on_device(InterpolatedModel.load(folder), device)
     if device is None and kind != "torch" and not gpt2:
         return (NgramLanguageModel if kind == KIND else LanguageModel).load(folder)
     from esnlm.torch import require_torch
@@ -39,4 +43,15 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     place = chosen_device(device or "auto")
     model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)
     model.network.to(place)
+    return model
+
+
+def _on_device(model: InterpolatedModel, device: str | None) -> InterpolatedModel:
+    """Move the networks of a model of several to a device; the core computes the others."""
+    networks = [part.network for part in model.models if hasattr(part, "network")]
+    if networks:
+        from esnlm.torch.device import chosen_device
+
+        for network in networks:
+            network.to(chosen_device(device or "auto"))
     return model

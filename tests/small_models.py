@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, Tokenizer
-from esnlm.evaluation.measures import InterpolatedModel
+from esnlm.models.interpolated import InterpolatedModel
 
 DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary ."] * 4
 PREFIXES = ["", "the", "the boy sees", "boys"]
@@ -34,7 +34,7 @@ def network() -> Any:
 
 
 def mixed() -> InterpolatedModel:
-    return InterpolatedModel(reservoir_model(), ngrams(), 0.4)
+    return InterpolatedModel([reservoir_model(), ngrams()], weights=[0.4, 0.6])
 
 
 def of_bytes() -> Tokenizer:

@@ -14,12 +14,11 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.evaluation.measures import Evaluation, InterpolatedModel
+from esnlm.evaluation.measures import Evaluation
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.surprisal import SURPRISAL_COLUMNS, surprisal_rows
 from esnlm.storage.model_folder import (
     TOKENIZER,
-    ModelFormatError,
 )
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.prepare import prepare
@@ -332,33 +331,6 @@ def test_the_weight_at_its_bounds():
         likeliest_weight(left[:0], left[:0])
     with pytest.raises(ValueError, match="weight must lie"):
         interpolated(left, left, 1.5)
-
-
-def test_the_interpolated_model_is_a_model():
-    one, two = ngrams(order=1), ngrams(order=3)
-    both = InterpolatedModel(one, two, 0.3)
-    for log_p, log_q, mixed in zip(
-        one.log_likelihood(DOCS), two.log_likelihood(DOCS), both.log_likelihood(DOCS), strict=True
-    ):
-        np.testing.assert_allclose(np.exp(mixed), 0.3 * np.exp(log_p) + 0.7 * np.exp(log_q))
-    assert both.predict_proba("the boy").sum() == pytest.approx(1, abs=1e-12)
-    scores = (np.concatenate(model.log_likelihood(DOCS)) for model in (one, two))
-    best = InterpolatedModel(one, two, likeliest_weight(*scores))
-    assert best.perplexity(DOCS) <= min(one.perplexity(DOCS), two.perplexity(DOCS)) + 1e-9
-    assert isinstance(both.sample(5, prompt="the", random_state=0), str)
-    with pytest.raises(ValueError, match="different tokenizers"):
-        InterpolatedModel(one, ngrams("word"))
-
-
-def test_an_interpolated_model_is_saved_and_loaded_as_its_parts():
-    with pytest.raises(NotImplementedError, match="cannot be saved: save its parts"):
-        InterpolatedModel(ngrams(), ngrams()).save("model")
-    assert not Path("model").exists()
-    LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word").fit(DOCS).save(
-        "model"
-    )
-    with pytest.raises(ModelFormatError, match=r"^no folder holds .* InterpolatedModel: load its"):
-        InterpolatedModel.load("model")
 
 
 def test_a_text_without_tokens_has_no_scores(tmp_path, text, capsys, folders):

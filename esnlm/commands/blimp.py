@@ -121,8 +121,8 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
 
 def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     """Return the model that judges, and its path or how it is mixed."""
-    from esnlm.evaluation.measures import InterpolatedModel
     from esnlm.loading import load_model
+    from esnlm.models.interpolated import InterpolatedModel
 
     model = load_model(folder, device=options.device)
     if options.interpolate is None:
@@ -130,7 +130,7 @@ def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     weight = _weight(options)
     second = load_model(options.interpolate, device=options.device)
     name = f"{weight:g} {folder} + {1 - weight:g} {options.interpolate}"
-    return InterpolatedModel(model, second, weight), name
+    return InterpolatedModel([model, second], weights=[weight, 1 - weight]), name
 
 
 def _weight(options: BlimpOptions) -> float:

@@ -198,8 +198,9 @@ def _evaluation(
     model: Path, options: EvaluateOptions, stimuli: dict[str, "Stimuli"]
 ) -> "Evaluation":
     """Load the models and return their evaluation; choose the weight of an interpolation."""
-    from esnlm.evaluation.measures import Evaluation, check_alike
+    from esnlm.evaluation.measures import Evaluation
     from esnlm.loading import load_model
+    from esnlm.models.interpolated import check_alike
 
     paths = [model] if options.interpolate is None else [model, options.interpolate]
     models = [load_model(path, device=options.device) for path in paths]

@@ -11,6 +11,7 @@ import numpy as np
 
 from esnlm.models.base import SequenceModel
 from esnlm.models.context import Context, check_context, in_context
+from esnlm.models.interpolated import InterpolatedModel
 from esnlm.models.surprisal import ScoredText
 from esnlm.models.token_scores import token_scores
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
@@ -18,7 +19,7 @@ from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shards import Shards
 from esnlm.text.source import holds_shards
 from esnlm.text.tokenizers import in_batches
-from esnlm.utils.arrays import Array, Floats, Ints64
+from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.messages import progress_bar
 
@@ -145,7 +146,9 @@ class Evaluation:
     def _last_model(self) -> SequenceModel:
         """Return the model of the last row."""
         last: SequenceModel = self.models[-1]
-        return last if self.weight is None else InterpolatedModel(self.models[0], last, self.weight)
+        if self.weight is None:
+            return last
+        return InterpolatedModel([self.models[0], last], weights=[self.weight, 1 - self.weight])
 
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""
@@ -220,44 +223,3 @@ def _shard_streams(
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else math.nan
-
-
-class InterpolatedModel(SequenceModel):
-    """``weight * first + (1 - weight) * second``, of fitted models with the same tokens.
-
-    ``weight`` is the share of the first, in [0, 1]; `likeliest_weight` finds the best on held-out
-    text. Raises ValueError where the models differ in tokenizer, vocabulary or ``reset``.
-    """
-
-    def __init__(self, first: SequenceModel, second: SequenceModel, weight: float = 0.5) -> None:
-        check_alike(first, second)
-        self.first = first
-        self.second = second
-        self.weight = weight
-        self.tokenizer_ = first.tokenizer_
-        self.n_tokens_ = first.n_tokens_
-        self.reset = first.reset_
-
-    def _log_probabilities(self, stream: TokenStream) -> Floats:
-        left, right = (m._log_probabilities(stream) for m in (self.first, self.second))
-        return np.where(stream.predicted(), interpolated(left, right, self.weight), 0.0)
-
-    def _read(self, ids: Array, state: Any = None) -> tuple[Any, Any]:
-        one, two = (None, None) if state is None else state
-        return self.first._read(ids, one), self.second._read(ids, two)
-
-    def _next_log_probabilities(self, state: tuple[Any, Any]) -> Floats:
-        left = self.first._next_log_probabilities(state[0])
-        return interpolated(left, self.second._next_log_probabilities(state[1]), self.weight)
-
-
-def check_alike(first: SequenceModel, second: SequenceModel) -> None:
-    """Raise ValueError unless both models read the same text as the same tokens."""
-    one, two = (m.tokenizer_ and m.tokenizer_.__getstate__() for m in (first, second))
-    if one != two:
-        raise ValueError("the two models have different tokenizers: their tokens do not compare")
-    if (first.reset_, first.n_tokens_) != (second.reset_, second.n_tokens_):
-        raise ValueError(
-            f"the two models must read sequences alike, got reset={first.reset_!r} with"
-            f" {first.n_tokens_} tokens and reset={second.reset_!r} with {second.n_tokens_}"
-        )

@@ -5,7 +5,7 @@ from typing import Any
 #: Panels of the help, and their commands.
 PANELS = {
     "Text": ("prepare",),
-    "Models": ("train", "search", "compare", "ngram", "generate", "export", "serve"),
+    "Models": ("train", "search", "compare", "ngram", "interpolate", "generate", "export", "serve"),
     "Scoring": ("evaluate", "blimp", "syntaxgym", "reading", "report"),
     "Studies": (
         "elman", "controls", "natural", "shakespeare", "dyck", "timescales", "ablation",
@@ -19,6 +19,7 @@ EXAMPLES = {
     "compare": "esnlm compare text.txt --held-out test.txt --tokenizer char --models char-esn aerc"
     " --out compare",
     "ngram": "esnlm ngram book.txt --order 5 --out kn5",
+    "interpolate": "esnlm interpolate model kn5 --held-out dev.txt --out both",
     "generate": 'esnlm generate model --prompt "the company" --tokens 40 --temperature 0.8',
     "export": "esnlm export model hf-model",
     "serve": "esnlm serve model",

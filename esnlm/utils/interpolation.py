@@ -1,10 +1,12 @@
-"""Linear interpolation of probabilities, and its likeliest weight."""
+"""Linear interpolation of probabilities, and its likeliest weights."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import bisect
 
 from esnlm.utils.arrays import Array, Floats
+
+_GAIN = 1e-12
 
 
 def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
@@ -19,6 +21,44 @@ def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
     if weight in (0, 1):  # the logarithm of zero would make a NaN of an impossible token
         return left.copy() if weight else right.copy()
     return np.logaddexp(left + np.log(weight), right + np.log1p(-weight))
+
+
+def log_mixture(logs: Floats, weights: Floats) -> Floats:
+    """Return natural logs of ``Σ_k weights[k] p_k``, from logs (K, ...) of the p_k.
+
+    >>> np.exp(log_mixture(np.log([[0.5], [0.1]]), np.array([0.75, 0.25]))).round(12)
+    array([0.4])
+    """
+    with np.errstate(divide="ignore"):
+        weighted = logs + np.log(weights).reshape(-1, *(1,) * (logs.ndim - 1))
+    most = weighted.max(axis=0)
+    least = np.where(np.isfinite(most), most, 0.0)  # where all are impossible
+    with np.errstate(divide="ignore"):
+        return np.asarray(least + np.log(np.exp(weighted - least).sum(axis=0)))
+
+
+def likeliest_weights(logs: Floats) -> Floats:
+    """Return shares (K,) for which ``Σ_k w_k p_k`` is likeliest, from logs (K, T).
+
+    Expectation-maximisation (Jelinek & Mercer 1980), until a step gains less than 1e-12 nats a
+    token. ValueError without any token, and for one that is impossible to all.
+
+    >>> likeliest_weights(np.log([[0.6, 0.2], [0.2, 0.5]])).round(4)
+    array([0.5833, 0.4167])
+    """
+    if not logs.size:
+        raise ValueError("log_probs hold no token: nothing to average")
+    most = logs.max(axis=0)
+    if np.any(most == -np.inf):
+        raise ValueError("a token is impossible to all models, so no weights make it likely")
+    shares = np.exp(logs - most)
+    weights, score = np.full(len(logs), 1 / len(logs)), -np.inf
+    while True:
+        total = weights @ shares
+        before, score = score, float(np.log(total).mean())
+        if score - before < _GAIN:
+            return weights
+        weights = weights * (shares / total).mean(axis=1)
 
 
 def likeliest_weight(left: Array, right: Array) -> float:

@@ -1,0 +1,56 @@
+"""``esnlm interpolate``: several models as one, with weights from held-out text."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from esnlm.options.common import Device, Documents, NewModel, finish
+from esnlm.options.corpus import split_of
+from esnlm.storage.atomic import locked
+
+
+def interpolate(
+    models: Annotated[tuple[Path, ...], Parameter("MODEL")],
+    /,
+    *,
+    held_out: Annotated[str, Parameter(metavar="SHARDS|TEXT")],
+    out: NewModel,
+    overwrite: bool = False,
+    documents: Documents = None,
+    device: Device = None,
+) -> int:
+    """Find the likeliest weights and save; the exit status.
+
+    Parameters
+    ----------
+    models
+        Two models or more with the same tokenizer: networks, reservoirs, n-grams.
+    held_out
+        Text to find the weights on, apart from what any model was trained on.
+    overwrite
+        Replace an existing model.
+    """
+    from esnlm.loading import load_model
+    from esnlm.models.interpolated import InterpolatedModel
+    from esnlm.storage.model_folder import check_target
+    from esnlm.text.source import open_source
+
+    if len(models) < 2:
+        names = ", ".join(map(str, models))
+        raise ValueError(f"interpolate needs two models at least, got {names}")
+    source = open_source([held_out])
+    with locked(out):
+        check_target(out, overwrite=overwrite)
+        model = InterpolatedModel([load_model(each, device=device) for each in models])
+        if source.is_shards and model.tokenizer_ is not None:
+            text = source.stream(model.tokenizer_)
+        else:
+            text = model.tokenize(source.documents(split_of(model, documents)))
+        losses = [-each.score(text) for each in model.models]
+        model.fit(text).save(out)
+    for name, weight, loss in zip(models, model.weights_, losses, strict=True):
+        print(f"{weight:.4f} of {name}, {loss:.4f} nats a token")
+    print(f"{out}: {-model.score(text):.4f} nats a token of {held_out}")
+    finish(then=f"esnlm evaluate {out} TEXT")
+    return 0
