@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import inspect
 import os
 import re
 import runpy
@@ -24,6 +25,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 #: Modules whose examples need torch, beside those that import it and are then left out whole.
 NEEDS_TORCH = re.compile(r"/esnlm/(torch/[\w/]+|studies/networks/\w+)\.py$")
+
+#: What a test does, or its whole file, that Windows cannot: signals, limits, pipes, links, shells.
+POSIX = re.compile(
+    r"\b(SIG(INT|KILL|STOP|TERM)|os\.kill|RLIMIT\w*|mkfifo|symlink_to|chmod|bash)\b|/dev/|/proc/"
+)
+POSIX_FILES = ["grid", "kernel_bounds", "natural", "shards", "workers"]
+IS_POSIX = hasattr(signal, "SIGKILL")
+
+collect_ignore = [] if IS_POSIX else [f"test_{name}.py" for name in POSIX_FILES]
 
 ROOT = Path(__file__).parents[1]
 
@@ -108,7 +118,13 @@ def chromium() -> Iterator[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Examples of what needs torch are marked as its tests are, and skipped without it."""
+    """Examples of what needs torch are marked as its tests are, and skipped without it.
+
+    Tests of what only POSIX has are skipped elsewhere.
+    """
+    for item in () if IS_POSIX else items:
+        if isinstance(item, pytest.Function) and POSIX.search(inspect.getsource(item.function)):
+            item.add_marker(pytest.mark.skip(reason="needs POSIX"))
     lacks_torch = importlib.util.find_spec("torch") is None
     for item in items:
         if item.path.suffix == ".py" and NEEDS_TORCH.search(item.path.as_posix()):
