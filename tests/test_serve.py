@@ -9,8 +9,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +31,18 @@ pytest.importorskip("uvicorn", reason="needs the app extra")
 pytest.importorskip("httpx2", reason="needs httpx2")
 pytestmark = pytest.mark.app
 
+import uvicorn  # noqa: E402
 from fastapi.testclient import TestClient  # noqa: E402
+from uvicorn.server import ServerState  # noqa: E402
 
-from esnlm.app import routes  # noqa: E402
+from esnlm.app import routes, server  # noqa: E402
 from esnlm.app.guard import MOST_BYTES, Guard  # noqa: E402
 from esnlm.app.server import guarded, listening  # noqa: E402
 
+_HALF_BODY = (
+    b"POST /api/next HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 40\r\n\r\n{"
+)
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 TEXT = "the boy sees the dog"
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -442,3 +451,45 @@ def test_a_server_for_the_network_comes_with_a_warning(
     address = out.split()[3]
     assert address.startswith("http://localhost:")
     assert shown == [address]
+
+
+@pytest.mark.parametrize("half", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", _HALF_BODY])
+def test_connections_that_ask_nothing_make_room_and_end_quietly(folders: Path, half: bytes) -> None:
+    command = [sys.executable, "-m", "esnlm", "serve", "counts", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with ExitStack() as stack:
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[3]
+        port = int(address.rstrip("/").rpartition(":")[2])
+        for _ in range(64):
+            other = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            other.sendall(half)
+        time.sleep(0.5)
+        for _ in range(3):
+            with urllib.request.urlopen(f"{address}api/models", timeout=5) as found:
+                assert found.status == 200
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "esnlm: interrupted\n")
+
+
+def test_a_connection_without_a_request_is_closed(models: list[ShownModel]) -> None:
+    async def closed_after() -> float:
+        config = uvicorn.Config(guarded(models, "localhost"), lifespan="off")
+        loop = asyncio.get_running_loop()
+        new = partial(server._Connection, config, ServerState(), {})
+        listener = await loop.create_server(new, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n")
+        since = loop.time()
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+        listener.close()
+        return loop.time() - since
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server, "_PATIENCE", 0.2)
+        assert 0.1 < asyncio.run(closed_after()) < 5

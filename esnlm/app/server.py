@@ -4,16 +4,59 @@ import errno
 import os
 import socket
 import webbrowser
+from asyncio import Transport
 from collections.abc import Sequence
 from threading import Thread
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from esnlm.app.answers import ShownModel
 from esnlm.app.guard import Guard, is_local
 from esnlm.app.routes import application
 
-_MOST_CONNECTIONS = 64
+# Connections at once, and seconds in which each must have sent a whole request.
+_MOST_CONNECTIONS, _PATIENCE = 64, 10
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed where its request does not come, or others need its place."""
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._watch = self.loop.call_later(_PATIENCE, self._close_idle)
+        if len(self.connections) >= _MOST_CONNECTIONS:
+            idle = [each for each in self.connections if each is not self and each.is_idle]
+            for each in sorted(idle, key=lambda each: each._since)[:1]:
+                each.transport.abort()
+                self.connections.discard(each)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._watch.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no whole request is being answered."""
+        return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._since = self.loop.time()
+
+    def _close_idle(self) -> None:
+        """Close the connection where its request has not come, else look again later."""
+        if self.is_idle and self.loop.time() - self._since >= _PATIENCE:
+            self.transport.abort()
+        else:
+            self._watch = self.loop.call_later(_PATIENCE, self._close_idle)
+
+    def shutdown(self) -> None:
+        if self.is_idle:
+            self.transport.abort()
+        else:
+            super().shutdown()
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -51,7 +94,7 @@ def run(models: Sequence[ShownModel], listener: socket.socket, host: str, *, sho
     """
     config = uvicorn.Config(
         guarded(models, host),
-        http="h11",
+        http=_Connection,
         loop="asyncio",
         ws="none",
         lifespan="off",
