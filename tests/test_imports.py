@@ -223,6 +223,7 @@ def test_help_loads_little(command: str):
 WHOLE = {
     "architecture": "ARCHITECTURE.md",
     "cli": "the command line, from outside",
+    "fuzz": "readers of files from strangers",
     "imports": "arrows between modules",
     "interrupts": "Ctrl-C in every command",
     "no_dead_options": "every option of train changes something",

@@ -533,7 +533,7 @@ def test_what_is_in_the_folder_is_kept(capsys):
     assert main(command("--trials", "1")) == 0
     capsys.readouterr()
     assert "out holds a search: pass --resume" in refused()
-    assert "cannot resume: seed is 1, but was 0 when the search began" in refused(
+    assert "study.journal: seed is 1, but was 0 when the search began" in refused(
         "--resume", "--seed", "1"
     )
     assert "the corpus is another one" in refused("--resume", "--held-out", "0.3")

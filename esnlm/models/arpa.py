@@ -23,6 +23,8 @@ from esnlm.text.tokenizers import Tokenizer
 _LN10 = float(np.log(10))
 #: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it.
 _NEVER = -100.0
+# Logarithm to base 10 of a back-off weight beyond which probabilities overflow.
+_LARGEST_BACKOFF = 30.0
 # What parts words in KenLM and SRILM; other white space may stand inside a word.
 _SPACES = " \t\r\n\0"
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)")
@@ -196,6 +198,8 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
             if len(words) != order:
                 raise ValueError(f"expected a {order}-gram, got {text!r}")
             table.append((words, float(log), backoff))
+            if not (table[-1][1] <= 0 and backoff <= _LARGEST_BACKOFF):  # NaN neither
+                raise ValueError(f"expected a logarithm of at most 0 and a back-off, got {text!r}")
         else:
             text = ""
         if len(table) != count:

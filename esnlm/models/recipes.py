@@ -83,7 +83,12 @@ def read_recipe(name: str, settings: Mapping[str, Any] | None = None) -> dict[st
         raise ValueError(f"{path} is not a TOML file: {error}") from None
     if not table:
         raise ValueError(f"{path} is empty: it must name options of esnlm train")
-    return _flat(table, settings or {}, path)
+    options = _flat(table, settings or {}, path)
+    try:
+        to_settings(options)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return options
 
 
 def _flat(table: Mapping[str, Any], settings: Mapping[str, Any], path: Path) -> dict[str, Any]:

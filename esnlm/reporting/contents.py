@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,14 @@ import pandas as pd
 from esnlm.runs.run_record import RECORD, read_record, record_beside
 from esnlm.runs.table import typed_rows
 from esnlm.storage.atomic import owner_of
-from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
+from esnlm.storage.model_folder import (
+    CONFIG,
+    MISFITS,
+    MODEL,
+    WEIGHTS,
+    read_config,
+    unchecked_config,
+)
 from esnlm.text.shards import MANIFEST, Shards
 
 #: Kind of a CSV -> columns by which it is known; the first kind that fits is taken.
@@ -125,6 +133,23 @@ class Contents:
             columns = set(table.columns)
             kind = next(kind for kind, names in KINDS.items() if columns.issuperset(names))
             self.rows.append(Rows(kind, path, name, table))
+
+
+@contextmanager
+def showing(rows: Rows) -> Iterator[None]:
+    """Let errors of the block, which shows rows, name the file and a column that is missing."""
+    try:
+        yield
+    except (*MISFITS, ValueError, ArithmeticError) as error:
+        key = error.args[0] if isinstance(error, KeyError) else None
+        if isinstance(key, str) and key not in rows.table:
+            wrong = f"has no column {key!r}"
+        else:
+            wrong = f"cannot be shown: {' '.join(str(error).split())}"
+        raise ReportError(
+            f"{rows.path} {wrong}, and by its other columns it is of the kind {rows.kind}: make it"
+            " again, or leave it out"
+        ) from error
 
 
 def find(paths: Sequence[Path]) -> Contents:

@@ -6,7 +6,7 @@ from typing import Any
 from esnlm.evaluation.calibration import ReliabilityBin
 from esnlm.evaluation.measures import COLUMNS
 from esnlm.reporting import plots
-from esnlm.reporting.contents import Contents
+from esnlm.reporting.contents import Contents, Rows, showing
 from esnlm.reporting.page import Block, Section, Text, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, UNIGRAMS, ModelScores
 from esnlm.studies.controls.settings import CONTROLS
@@ -36,7 +36,8 @@ def texts(contents: Contents, scored: Sequence[ModelScores]) -> Section:
         names = "model", "n_tokens", "nats", "lower", "upper"
         section.add(caption, each.losses("all"), *names, share=True)
     for file in contents.of("evaluation"):
-        section.blocks.append(table(file.name, file.records(), _EVALUATED, kinds=_UNKNOWN))
+        with showing(file):
+            section.blocks.append(table(file.name, file.records(), _EVALUATED, kinds=_UNKNOWN))
     return section
 
 
@@ -61,9 +62,11 @@ def training(contents: Contents, scored: Sequence[ModelScores]) -> Section:
     )
     for file in files:
         columns, unfolds = [*map(str, file.table)], len(file.table) > 12
-        rows = table(
-            file.name, file.records(), columns, kinds={"share": "%"}, share=True, unfolds=unfolds
-        )
+        with showing(file):
+            rows = table(
+                file.name, file.records(), columns, kinds={"share": "%"}, share=True,
+                unfolds=unfolds,
+            )  # fmt: skip
         section.blocks.append(rows)
     return section
 
@@ -97,9 +100,10 @@ def groups(contents: Contents, scored: Sequence[ModelScores]) -> Section:
         rows = [row | {"occurrences in training": row["bin"]} for row in file.records()]
         names = "model", "occurrences in training", "n_tokens", "perplexity", "lower", "upper"
         kinds = {"occurrences in training": "text"}
-        section.blocks.append(
-            table(f"{file.name}: perplexity by frequency", rows, names, kinds=kinds)
-        )
+        with showing(file):
+            section.blocks.append(
+                table(f"{file.name}: perplexity by frequency", rows, names, kinds=kinds)
+            )
     return section
 
 
@@ -145,29 +149,41 @@ def contributions(contents: Contents, scored: Sequence[ModelScores]) -> Section:
     """Return controls of `esnlm controls`, and models beside n-grams and with them."""
     section = Section("contributions", "What each part adds")
     for file in contents.of("values of controls"):
-        whole = file.table.query("by == 'all'")
-        present = [name for name in CONTROLS if name in set(whole["control"])]
-        controls = [f"{name}: {CONTROLS[name].says}" for name in present]
-        section.blocks.append(Text("The controls:", controls))
-        lefts = {name: CONTROLS[name].inputs for name in present}
-        whole = whole.assign(**{"what is left": whole["control"].map(lefts)})
-        names = ("control", "what is left", "topology", "n_units", "seed", "n", *_VALUE)
-        for measure, label, kind in (("nats", "nats a token", ""), ("accuracy", "BLiMP", "%")):
-            rows = whole[whole["measure"] == measure].to_dict("records")
-            kinds = dict.fromkeys(_VALUE, kind)
-            section.add(f"{file.name}: {label}", rows, *names, kinds=kinds)
+        with showing(file):
+            _add_values(section, file)
     for file in contents.of("differences of controls"):
-        from esnlm.studies.controls.plots import figure
-
-        caption = f"{file.name}: what each control loses, with 95 % intervals"
-        section.blocks.append(plots.plot(figure(file.typed()), caption))
-        less = file.table.query("by == 'all'").rename(columns={"against": "less"})
-        columns = "control", "less", "measure", "topology", "seed", "difference", "lower", "upper"
-        section.add(f"{file.name}: paired differences", less.to_dict("records"), *columns)
+        with showing(file):
+            _add_differences(section, file)
     for each in scored:
         if each.weights:
             _add_ngrams(section, each)
     return section
+
+
+def _add_values(section: Section, file: Rows) -> None:
+    """Add what the controls are, and tables of their losses and accuracies."""
+    whole = file.table.query("by == 'all'")
+    present = [name for name in CONTROLS if name in set(whole["control"])]
+    controls = [f"{name}: {CONTROLS[name].says}" for name in present]
+    section.blocks.append(Text("The controls:", controls))
+    lefts = {name: CONTROLS[name].inputs for name in present}
+    whole = whole.assign(**{"what is left": whole["control"].map(lefts)})
+    names = ("control", "what is left", "topology", "n_units", "seed", "n", *_VALUE)
+    for measure, label, kind in (("nats", "nats a token", ""), ("accuracy", "BLiMP", "%")):
+        rows = whole[whole["measure"] == measure].to_dict("records")
+        kinds = dict.fromkeys(_VALUE, kind)
+        section.add(f"{file.name}: {label}", rows, *names, kinds=kinds)
+
+
+def _add_differences(section: Section, file: Rows) -> None:
+    """Add a plot and a table of what each control loses."""
+    from esnlm.studies.controls.plots import figure
+
+    caption = f"{file.name}: what each control loses, with 95 % intervals"
+    section.blocks.append(plots.plot(figure(file.typed()), caption))
+    less = file.table.query("by == 'all'").rename(columns={"against": "less"})
+    columns = "control", "less", "measure", "topology", "seed", "difference", "lower", "upper"
+    section.add(f"{file.name}: paired differences", less.to_dict("records"), *columns)
 
 
 def _add_ngrams(section: Section, each: ModelScores) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.reporting import plots
-from esnlm.reporting.contents import Contents, ReportError
+from esnlm.reporting.contents import Contents, showing
 from esnlm.reporting.page import Section, Text, six_digits, table
 
 _HEADS = {
@@ -19,6 +19,7 @@ _SHARES = (
     "accuracy", "lower", "upper", "strict", "strict_lower", "strict_upper", "correct",
     "correct_lower", "correct_upper",
 )  # fmt: skip
+_PLOTTED = "accuracy", "lower", "upper", "ties", "n_pairs"
 #: Tables of some rows: caption, level, columns without use there, and whether they unfold.
 _TABLES = (
     ("All pairs, and parts of them", "whole", ("phenomenon", "paradigm"), False),
@@ -56,6 +57,10 @@ def gathered(contents: Contents) -> dict[str, list[dict[Any, Any]]]:
     """
     tables: dict[str, list[dict[Any, Any]]] = {}
     for rows in contents.of("minimal pairs"):
+        with showing(rows):
+            for row in rows.records():
+                for column in _PLOTTED:
+                    _number(row.get(column))
         for name, part in rows.table.groupby("model", sort=False):
             model = contents.name_of(str(name))
             model = model if model not in tables else f"{model}, {rows.name}"
@@ -69,17 +74,15 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
     rows = [(_level(row), row) for several in tables.values() for row in several]
     if not rows:
         return part
-    numbers = "accuracy", "lower", "upper", "ties", "n_pairs"
-    figure = plots.phenomena(
-        [
-            {**row, "model": model} | {name: _number(row.get(name)) for name in numbers}
-            for model, several in tables.items()
-            for row in several
-            if row["level"] in ("phenomenon", "overall")
-        ]
-    )
-    caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
-    part.blocks.append(plots.plot(figure, caption))
+    plotted = [
+        {**row, "model": model} | {name: _number(row.get(name)) for name in _PLOTTED}
+        for model, several in tables.items()
+        for row in several
+        if row["level"] in ("phenomenon", "overall")
+    ]
+    if plotted:
+        caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
+        part.blocks.append(plots.plot(plots.phenomena(plotted), caption))
     for caption, level, without, unfolds in _TABLES:
         levels = (level, "overall") if level == "whole" else (level,)
         some = [row for name, row in rows if name in levels]
@@ -116,4 +119,4 @@ def _number(value: Any) -> float | None:
     try:
         return float(value)
     except ValueError:
-        raise ReportError(f"a table of minimal pairs holds {value!r}, expected a number") from None
+        raise ValueError(f"it holds {value!r}, expected a number") from None

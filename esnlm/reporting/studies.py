@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from esnlm.plots import figures
 from esnlm.reporting import plots
-from esnlm.reporting.contents import Contents, Rows
+from esnlm.reporting.contents import Contents, Rows, showing
 from esnlm.reporting.page import Section, table
 
 _NOT_IN_TABLES = ("command", "commit", "machine", "version", "checksum", "grammar")
@@ -31,14 +31,20 @@ def sections(contents: Contents) -> list[Section]:
     parts = [Section(kind.replace(" ", "-"), study.title) for kind, study in STUDIES.items()]
     for section, (kind, study) in zip(parts, STUDIES.items(), strict=True):
         for rows in contents.of(kind):
-            if len(rows.table) and (drawing := study.draw(rows, contents)) is not None:
-                section.blocks.append(plots.plot(drawing[0], f"{rows.name}: {drawing[1]}"))
-            names = dict.fromkeys([*study.first, *map(str, rows.table)])
-            heads = {name: name.replace("_", " ") for name in names if name in rows.table}
-            heads = {name: head for name, head in heads.items() if name not in _NOT_IN_TABLES}
-            kinds = dict.fromkeys(study.shares, "%")
-            section.blocks.append(table(rows.name, rows.records(), heads, kinds=kinds, share=True))
+            with showing(rows):
+                _add(section, rows, study, contents)
     return parts
+
+
+def _add(section: Section, rows: Rows, study: Study, contents: Contents) -> None:
+    """Add the plot and the table of a CSV."""
+    if len(rows.table) and (drawing := study.draw(rows, contents)) is not None:
+        section.blocks.append(plots.plot(drawing[0], f"{rows.name}: {drawing[1]}"))
+    names = dict.fromkeys([*study.first, *map(str, rows.table)])
+    heads = {name: name.replace("_", " ") for name in names if name in rows.table}
+    heads = {name: head for name, head in heads.items() if name not in _NOT_IN_TABLES}
+    kinds = dict.fromkeys(study.shares, "%")
+    section.blocks.append(table(rows.name, rows.records(), heads, kinds=kinds, share=True))
 
 
 def _elman(rows: Rows, contents: Contents) -> tuple[Figure, str]:

@@ -83,10 +83,22 @@ def check_record(model: Path) -> None:
 def read_record(path: Path) -> dict[str, Any]:
     """Return what `RunRecord.save` wrote; ModelFormatError where it was cut or altered."""
     content = unsealed(path)
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+    if not _is_record(content):
         read_bytes(path)
         raise ModelFormatError(f"{path} is no whole record of a run: it was cut or altered")
     return content
+
+
+def _is_record(content: Any) -> bool:
+    """Return whether a JSON value has the parts of a record, each of its type."""
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        return False
+    data, held_out = content.get("data", {}), content.get("held_out", {})
+    if not isinstance(data, dict) or not isinstance(held_out, dict):
+        return False
+    tables = [content.get("phases", []), *data.values()]
+    is_table = (isinstance(t, list) and all(isinstance(row, dict) for row in t) for t in tables)
+    return all(is_table) and all(isinstance(x, int | float | None) for x in held_out.values())
 
 
 def record_beside(model: Path) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,16 @@ from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvin
 from optuna.samplers import BaseSampler, BruteForceSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from esnlm.search.objective import WHOLE, Report
-from esnlm.search.space import Settings, Space
+from esnlm.search.space import Entry, Settings, Space
 from esnlm.storage.atomic import put_in_place
+from esnlm.storage.json_files import parsed_json
+from esnlm.storage.model_folder import MISFITS
 from esnlm.utils.memory import peak_rss_mib, reset_peak_memory
+from esnlm.utils.validation import Count, Number
 
 JOURNAL = "study.journal"
 #: Facts that are digests.
@@ -40,6 +45,7 @@ DIGESTS = ("space", "corpus", "held-out text")
 # Errors that a trial's settings cause; the search continues after them. To Optuna the trial is
 # pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
 _FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
+_MEASURED = "seconds", "cpu_seconds", "peak_rss_mib"
 Evaluate = Callable[[Settings, Report | None], float]
 #: ``executor(name, function, given, items)`` yields ``function(given, item)`` of items in their
 #: order; tasks are shown by the name.
@@ -135,8 +141,8 @@ class Search:
         if is_new:
             _begin(path, facts)
         else:
-            _check_facts(facts, before)
-        self.space, self.plan, self.study = space, plan, _load(path)
+            _check_facts(path, facts, before)
+        self.space, self.plan, self.study = space, plan, _load(path, space)
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -175,6 +181,7 @@ class Search:
             proposals = self._ask(history, int(min(at_once, most - len(history))))
             trial = partial(run_trial, space=self.space, pruner=self.plan.pruner, history=history)
             for frozen in over("trial", trial, evaluate, proposals[count - len(history) :]):
+                frozen.set_user_attr("trial", len(self.trials))  # a line that is lost shows
                 self.study.add_trial(frozen)
                 yield self.trials[-1]
 
@@ -195,8 +202,16 @@ class Search:
 
     def columns(self) -> tuple[str, ...]:
         """Columns of `rows`."""
-        measured = "nats", "perplexity", "share", "seconds", "cpu_seconds", "peak_rss_mib"
-        return ("trial", "state", *measured, *self.space.free(), "message")
+        return (
+            "trial",
+            "state",
+            "nats",
+            "perplexity",
+            "share",
+            *_MEASURED,
+            *self.space.free(),
+            "message",
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each finished trial; a pruned one has its loss on a share of the text.
@@ -273,22 +288,74 @@ def _begin(path: Path, facts: Mapping[str, Any]) -> None:
     put_in_place(aside, path)
 
 
-def _load(path: Path) -> optuna.Study:
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Let errors of the block, which reads the journal, name it."""
     try:
-        return optuna.load_study(study_name="search", storage=_storage(path))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): start again with overwrite=True") from None
+        yield
+    except (*MISFITS, ValueError) as error:
+        reason = str(error) or "its lines do not follow each other"
+        raise ValueError(f"{path} is damaged ({reason}): start again with overwrite=True") from None
 
 
-def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+def _load(path: Path, space: Space | None = None) -> optuna.Study:
+    """Return the study of a journal; ValueError unless its lines are those of trials of a space."""
+    with _reading(path):
+        storage = _storage(path)
+        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+            try:
+                is_object = isinstance(parsed_json(line), dict)
+            except ValueError:
+                is_object = False
+            if not is_object:
+                raise ValueError(f"line {number} is no JSON object")
+        study = optuna.load_study(study_name="search", storage=storage)
+        if study.directions != [StudyDirection.MINIMIZE]:
+            raise ValueError("its trials are not judged by one loss")
+        if space is not None:
+            trials = study.get_trials(deepcopy=False)
+            for trial in trials:
+                _check_trial(trial, space)
+            optuna.create_study().add_trials(trials)  # checks them, too
+        return study
+
+
+def _check_trial(trial: FrozenTrial, space: Space) -> None:
+    """Raise ValueError unless a trial of a journal is one that `run_trial` returned."""
+    number, facts = trial.number, trial.user_attrs
+    if facts.get("trial", number) != number:
+        raise ValueError(f"before trial {facts['trial']!r} a line is missing")
+    active: list[str] = []
+
+    def pick(entry: Entry) -> Any:
+        active.append(entry.place)
+        return trial.params.get(entry.place, 0)
+
+    space.settings(pick)
+    expected = {name: space.free()[name].value for name in active}
+    is_over = trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    if not is_over or trial.distributions != expected or trial.params.keys() != expected.keys():
+        raise ValueError(f"trial {number} is not one of these settings that has ended")
+    numbers = {name: facts[name] for name in _MEASURED if name in facts}
+    if trial.state == TrialState.COMPLETE or trial.value is not None:
+        numbers["loss"] = trial.value
+    for name, value in (*numbers.items(), *trial.intermediate_values.items()):
+        Number().check(f"{name} of trial {number}", value)
+
+
+def _check_facts(path: Path, facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    with _reading(path):
+        if absent := [name for name in facts if name not in before]:
+            raise ValueError(f"it does not say {', '.join(absent)}")
+        Count().check("at_once", before["at_once"])
     for name, value in facts.items():
         if before.get(name) != value:
             change = f"{name} is {value!r}, but was {before.get(name)!r}"
             if name in DIGESTS:
                 change = f"the {name} is another one than"
             raise ValueError(
-                f"cannot resume: {change} when the search began: give the same, or start again with"
-                " overwrite=True"
+                f"cannot resume {path}: {change} when the search began: give the same, or start"
+                " again with overwrite=True"
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.storage.json_files import FolderFormat, read_text
+from esnlm.storage.model_folder import MISFITS
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
@@ -49,7 +50,9 @@ class Shards:
         self.manifest = FORMAT.read(self.folder)
         try:
             self._open(verify)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (*MISFITS, ValueError) as error:
+            if isinstance(error, ShardsError):
+                raise
             raise ShardsError(
                 f"{self.folder / MANIFEST} does not describe whole shards: {error!r}"
             ) from error

@@ -143,8 +143,9 @@ class Tokenizer:
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
                 break
-        tokenizer = cls(backend, bos=bos, eos=eos)
-        return tokenizer.prepend_bos() if bos else tokenizer
+        with library_errors(f"{path} cannot be used"):
+            tokenizer = cls(backend, bos=bos, eos=eos)
+            return tokenizer.prepend_bos() if bos else tokenizer
 
     def prepend_bos(self) -> Self:
         """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need.

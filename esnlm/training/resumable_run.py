@@ -100,7 +100,8 @@ class ResumableRun(ABC):
         )
         with bar as self._bar, doubted:
             self._saved_at = self._clock = time.monotonic()
-            self._n_tokens = self._begin(checkpoint)
+            with nullcontext() if checkpoint is None else restoring(checkpoint.place, "checkpoint"):
+                self._n_tokens = self._begin(checkpoint)
             bar.reset(self._n_tokens)
             if self.is_first:
                 if checkpoint is None:

@@ -107,7 +107,8 @@ class RecordReader:
             elif first is None:
                 first = number, record
             else:
-                yield first[0], self._pair(first[0], self._join(first, record, names), names)
+                both = self._join(first, (number, record))
+                yield first[0], self._pair(first[0], both, self._parts(*first))
                 first = None
         if first is not None:
             raise PairsError(f"{self.file}:{first[0]}: a sentence without a second: {_TWO_ROWS}")
@@ -122,10 +123,11 @@ class RecordReader:
                 raise PairsError(f"{self.file}:{number}: {error}") from error
         return self._names[header]
 
-    def _join(self, first: tuple[int, Record], second: Record, names: dict[str, str]) -> Record:
+    def _join(self, first: tuple[int, Record], second: tuple[int, Record]) -> Record:
         """Return two labelled sentences as one record of a pair."""
         sentences = {}
-        for record in (first[1], second):
+        for number, record in (first, second):
+            names = self._parts(number, record)
             label = str(record[names["label"]]).strip().lower()
             if label not in _LABELS:
                 raise PairsError(
@@ -195,5 +197,5 @@ def _parts(header: Sequence[str], fields: Mapping[str, str]) -> dict[str, str]:
 
 def _names_of(record: Iterable[str]) -> str:
     """Return which fields there are, and how to name them."""
-    names = ", ".join(record)
+    names = " ".join(", ".join(record).split())
     return f"the fields are {names or 'none'}; name them by --fields good=NAME,bad=NAME"

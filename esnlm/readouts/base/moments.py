@@ -13,6 +13,7 @@ from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
 from esnlm.utils.sums import Keyed, Sums
 from esnlm.utils.threads import map_tiles
+from esnlm.utils.validation import DivergenceError
 
 # Rows whose products are summed in the states' own precision before float64 takes over.
 _ROWS_IN_SINGLE = 16384
@@ -21,6 +22,8 @@ _STAGED = 1024
 # Units whose sums one task adds up, and the numbers from which threads pay.
 _UNITS = 512
 _WORTH_THREADS = 1 << 20
+# Sums of squares that single precision holds the roots of.
+_LARGEST = 1e76
 _LAYOUTS = {
     "sums": "f V N", "counts": "i V", "gram": "f N N", "gram_sum": "f N",
     "part": "f N N", "staged": "f S N",
@@ -114,12 +117,21 @@ class Moments(Stateful):
         return self._gram
 
     def centred_gram(self) -> Floats:
-        """(X - mean)ᵀ(X - mean) (n_units, n_units); of a sample, scaled to all n rows."""
+        """(X - mean)ᵀ(X - mean) (n_units, n_units); of a sample, scaled to all n rows.
+
+        Raise DivergenceError where states are too large for their squares.
+        """
         if self.n_gram == 0:
             return np.zeros((self.n_units, self.n_units))
         # Kept apart once rows are left out of the Gram matrix.
         total = self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
-        centred = self.gram() - np.outer(total, total / self.n_gram)
+        with np.errstate(over="ignore", invalid="ignore"):
+            centred = self.gram() - np.outer(total, total / self.n_gram)
+        if not np.trace(centred) < _LARGEST:
+            raise DivergenceError(
+                "the states are too large for the sum of their squares: scale them, or lower"
+                " input_scaling"
+            )
         if self.n_gram != self.n:
             centred *= self.n / self.n_gram
         return centred

@@ -1,6 +1,7 @@
 """Canonical correlation analysis of states and next words, from moments."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -13,7 +14,8 @@ from esnlm.utils.threads import map_tiles, one_blas_thread
 # Of the variance of all units together, added to every direction's. Sums are over more rows than
 # the matrix of products: directions that vary little in its rows seem to tell more than they can.
 _DAMPING = 2.5e-6
-_ROUNDING = 1e-6
+#: States whose variance is this part of their squared mean are one state, but for rounding.
+ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
 _COUNT_OFFSET = 3.0
 _WORDS_AT_ONCE = 4096
@@ -28,12 +30,13 @@ _WORTH_THREADS = 1 << 24
 def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32, Floats]:
     """Directions (n_units, P) along which states tell the next words apart best, and how well."""
     n_units = moments.n_units
-    covariance = moments.centred_gram() / max(moments.n, 1)
-    variance = float(np.trace(covariance))
-    # Without variance there is rounding, of the size of the squared mean.
-    rounding = _ROUNDING * float(moments.mean @ moments.mean)
-    covariance.flat[:: n_units + 1] += max(_DAMPING * variance, rounding, 1e-12)
-    root = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+
+    def root_of(covariance: Floats) -> Floats:
+        return linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+
+    root = damped(
+        moments, lambda variance, rounding: max(_DAMPING * variance, rounding, 1e-12), root_of
+    )
     root32 = root.astype(np.float32)
     between = np.zeros((n_units, n_units))
     for words, offsets in _offsets(moments):
@@ -51,6 +54,26 @@ def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32,
     )
     correlations = np.sqrt(np.clip(values, 0, 1))
     return np.ascontiguousarray(directions, dtype=np.float32), correlations
+
+
+def damped(
+    moments: Moments, damping: Callable[[float, float], float], solve: Callable[[Floats], Any]
+) -> Any:
+    """Return ``solve`` of the states' covariance (n_units, n_units), made positive definite.
+
+    ``damping(variance, rounding)`` is added to its diagonal, and ten times as much where that is
+    too little: sums in single precision of states that hardly vary hold rounding of the size of
+    the squared mean.
+    """
+    covariance = moments.centred_gram() / max(moments.n, 1)
+    rounding = ROUNDING * float(moments.mean @ moments.mean)
+    more = damping(float(np.trace(covariance)), rounding)
+    while True:
+        covariance.flat[:: moments.n_units + 1] += more
+        try:
+            return solve(covariance)
+        except linalg.LinAlgError:
+            covariance, more = moments.centred_gram() / moments.n, 10 * more
 
 
 def _leading(matrix: Array, n: int) -> tuple[Floats, Floats]:

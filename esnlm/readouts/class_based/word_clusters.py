@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.class_based.cca import ROUNDING, damped
 from esnlm.utils.arrays import Array, Floats, Ints
 
 #: Directions of the states that words are compared along.
@@ -23,8 +24,6 @@ _LARGEST = 1.5
 _LARGEST_OF_RARE = 3.0
 # The mean state of a word with n rows is shrunken by n / (n + this).
 _PRIOR_ROWS = 5.0
-# States whose variance is this part of their squared mean are one state, but for rounding.
-_SINGLE = 1e-6
 
 
 def clustering_kind(clustering: Any, n_words: int) -> str:
@@ -186,13 +185,15 @@ def _directions(moments: Moments, words: Ints) -> Floats:
     offsets = moments.sums[words] / counts[:, None] - moments.mean
     shrunken = offsets * (counts / (counts + _PRIOR_ROWS))[:, None]
     between = (shrunken * counts[:, None]).T @ shrunken / n
-    total = moments.centred_gram() / n
     n_units = moments.n_units
-    if np.trace(total) <= _SINGLE * float(moments.mean @ moments.mean):
+    ends = [max(0, n_units - CLUSTERED_DIRECTIONS), n_units - 1]
+
+    def axes_of(total: Floats) -> Floats:
+        return eigh(between, total, subset_by_index=ends)[1]
+
+    if np.trace(moments.centred_gram()) <= ROUNDING * n * float(moments.mean @ moments.mean):
         return np.zeros((len(words), 1))
-    total.flat[:: n_units + 1] += 1e-4 * np.trace(total) / n_units + 1e-12
-    first = max(0, n_units - CLUSTERED_DIRECTIONS)
-    _, axes = eigh(between, total, subset_by_index=[first, n_units - 1])
+    axes = damped(moments, lambda variance, _: 1e-4 * variance / n_units + 1e-12, axes_of)
     # Float32 sums differ in their last digits: equal words should stay equal.
     points = np.round(shrunken @ axes, 6)
     norms = np.linalg.norm(points, axis=1, keepdims=True)
