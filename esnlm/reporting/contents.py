@@ -222,7 +222,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     if not text.endswith("\n"):
         raise ReportError(f"{path} ends inside a line: it was cut, or is still being written")
     if len(set(head)) < len(head):
-        raise ReportError(f"{path} names a column twice: {','.join(head)[:200]}")
+        raise ReportError(f"{path} names a column twice: {' '.join(','.join(head)[:200].split())}")
     for number, line in enumerate(lines, start=2):
         if len(line) != len(head):
             raise ReportError(

@@ -47,7 +47,8 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
         try:
             table = pd.read_csv(file, sep=separator, dtype=str, keep_default_na=False)
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-            raise CorpusError(f"{path} is no table of a header and rows: {error}") from error
+            reason = " ".join(str(error).split())
+            raise CorpusError(f"{path} is no table of a header and rows: {reason}") from error
     table.columns = table.columns.str.removeprefix("\ufeff")
     if table.empty:
         raise CorpusError(f"{path} has no row below its header")
@@ -57,7 +58,8 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
 def column_of(table: pd.DataFrame, name: str, path: str | Path) -> Any:
     """Return a column; CorpusError, which lists the columns, where there is none of the name."""
     if name not in table:
-        raise CorpusError(f"{path} has no column {name!r}: it has {', '.join(table.columns)}")
+        columns = " ".join(", ".join(table.columns).split())
+        raise CorpusError(f"{path} has no column {name!r}: it has {columns}")
     return table[name]
 
 
