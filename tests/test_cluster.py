@@ -1,11 +1,13 @@
 """Grids on a Dask cluster: the rows of one process, workers that die, clusters that cannot be."""
 
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 from esnlm.runs import cluster
 from esnlm.runs.grid import Row, run_grid, run_grid_apart
@@ -62,6 +64,13 @@ def die_once(folder: str, setting: Row) -> Row:
     return square(setting)
 
 
+def fail_on_one_worker(address: str, setting: Row) -> Row:
+    """Fail as where the disk of this worker is full."""
+    if get_worker().address == address:
+        raise OSError(errno.ENOSPC, "No space left on device", "model")
+    return square(setting)
+
+
 def die(setting: Row) -> Row:
     os._exit(3)
 
@@ -103,6 +112,24 @@ def test_runs_of_a_worker_that_dies_are_done_again(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("?-2"))) == 2
 
 
+def test_runs_that_one_worker_cannot_do_are_done_by_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with LocalCluster(n_workers=2, processes=False, dashboard_address=None) as made:
+        options = SHARED | {"cluster": made.scheduler_address}
+        unfit = made.workers[0].address
+        rows = run_grid(GRID, partial(fail_on_one_worker, unfit), tmp_path / "a.csv", **options)
+        assert rows == [setting | square(setting) for setting in GRID]
+        (warning,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
+        assert f"No space left on device: 'model' (on the worker {unfit})" in warning
+        made.scale(1)
+        while len(made.workers) > 1 or len(made.scheduler_info["workers"]) > 1:
+            time.sleep(0.1)
+        (alone,) = [each.address for each in made.workers.values()]
+        with pytest.raises(ValueError, match=f"No space .* {alone}\\) \\(in the run name=a n=3"):
+            run_grid(GRID[:1], partial(fail_on_one_worker, alone), tmp_path / "b.csv", **options)
+
+
 def test_a_run_that_kills_every_worker_is_named(tmp_path: Path) -> None:
     with pytest.raises(ChildProcessError, match="in the run name=a n=3"):
         run_grid(GRID[:1], die, tmp_path / "grid.csv", cluster="local:1", **SHARED)
@@ -110,7 +137,8 @@ def test_a_run_that_kills_every_worker_is_named(tmp_path: Path) -> None:
 
 def test_an_error_of_a_run_is_its_message_and_rows_stay(tmp_path: Path) -> None:
     path = tmp_path / "grid.csv"
-    with pytest.raises(ValueError, match=r"two is too many \(in the run name=[ab] n=2\)"):
+    message = r"two is too many \(on the worker .*\) \(in the run name=[ab] n=2\)"
+    with pytest.raises(ValueError, match=message):
         run_grid(GRID, fail_at_two, path, cluster="local:1", **SHARED)
     assert len(path.read_text().splitlines()) > 1
 

@@ -1,7 +1,10 @@
 """Parts of shards, in a folder and at a URL."""
 
+import hashlib
+import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,8 +16,8 @@ from training_in_parts import trained
 
 from esnlm.__main__ import main
 from esnlm.storage.model_folder import WEIGHTS
-from esnlm.text.shard_parts import PartedCorpus
-from esnlm.text.shards import Shards, ShardsError
+from esnlm.text.shard_parts import Part, PartedCorpus, Place
+from esnlm.text.shards import FORMAT, Shards, ShardsError
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 5000])
@@ -27,6 +30,46 @@ def test_parts_hold_every_sentence_once(shards: Path, n: int) -> None:
     starts = [each.starts + part.begin for each, part in zip(streams, parts, strict=True)]
     assert np.array_equal(np.concatenate(starts), whole.starts)
     assert sum(part.n_rows for part in parts) == corpus.n_rows == whole.n_predicted
+
+
+def test_damage_of_the_bytes_of_a_part_is_found(shards: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    parts = PartedCorpus(shards).parts(3)
+    for file, size in (("tokens.bin", 2), ("starts.bin", 8)):
+        for place in (0, shards.joinpath(file).stat().st_size - size):
+            shutil.copytree(shards, here, dirs_exist_ok=True)
+            data = bytearray((here / file).read_bytes())
+            data[place] ^= 1
+            (here / file).write_bytes(data)
+            part = replaced(parts[0 if place == 0 else -1], here)
+            with pytest.raises(ShardsError, match=f"{file} of .* is damaged, or of other shards"):
+                part.stream()
+            (here / file).write_bytes(data[:-size])
+            with pytest.raises(ShardsError, match=f"{file} of .* is damaged, or of other shards"):
+                replaced(parts[-1], here).stream()
+
+
+def replaced(part: Any, place: Path) -> Any:
+    """The part where the shards lie elsewhere."""
+    slices = (replace(each, place=Place(str(place))) for each in (part.tokens, part.starts))
+    return Part(part.number, Place(str(place)), *slices)
+
+
+def test_shards_without_digests_of_blocks_are_read_and_checked(
+    shards: Path, tmp_path: Path
+) -> None:
+    here = tmp_path / "shards"
+    shutil.copytree(shards, here)
+    manifest = FORMAT.read(shards)
+    digests = manifest.pop("blocks")
+    (here / "manifest.json").write_bytes(FORMAT.sealed(manifest))
+    assert PartedCorpus(here)._digests == digests
+    data = (shards / "tokens.bin").read_bytes()
+    assert digests["tokens.bin"][:16] == hashlib.sha256(data[: 1 << 16]).hexdigest()[:16]
+    assert trained(here, n_parts=3) == trained(shards, n_parts=3)
+    (here / "tokens.bin").write_bytes(data[::-1])
+    with pytest.raises(ShardsError, match=r"tokens\.bin of .* is altered"):
+        PartedCorpus(here).parts(3)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from esnlm.training import parts_trainer as parts_training
 from esnlm.training.parts_trainer import PartsTrainer
 from esnlm.utils.sums import reduce_here
 
+distributed = pytest.importorskip("distributed")
+
 
 def test_a_worker_that_is_gone_already_may_be_removed(cluster: Any) -> None:
     before = dict(cluster.scheduler_info["workers"])
@@ -75,7 +77,6 @@ def test_parts_are_added_as_soon_as_their_neighbours_are_there(cluster: Any, n: 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc's malloc")
 def test_workers_keep_the_memory_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("distributed")
     from esnlm.runs.workers import workers
 
     # Dask leaves its own there when a cluster starts, which go before what is configured.
@@ -200,12 +201,37 @@ def test_shards_that_a_worker_lacks_or_has_otherwise_are_named(
         place.unlink()
         with pytest.raises(
             ValueError,
-            match=r"no such shards folder: .* \(counts part \d, on the worker tcp://",
+            match=r"tokens.bin is missing \(counts part \d, on the worker tcp://",
         ):
             run.run()
         place.symlink_to(other.folder)
-        with pytest.raises(ValueError, match="holds other shards here than where the run began"):
+        with pytest.raises(
+            ValueError, match="damaged, or of other shards than where the run began"
+        ):
             run.run()
+
+
+def fails_on_one(address: str, item: int) -> int:
+    if distributed.get_worker().address == address:
+        raise OSError("no shards here")
+    time.sleep(0.02)
+    return item
+
+
+def test_parts_that_one_worker_cannot_do_are_done_by_others(
+    cluster: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    from esnlm.runs.workers import workers
+
+    cluster.scale(3)
+    cluster.wait_for_workers(3)
+    with workers(cluster.scheduler_address) as reduce:
+        unfit, *_ = reduce.client.nthreads()
+        for _ in range(2):  # then it is known
+            assert reduce("add", fails_on_one, unfit, range(40)) == sum(range(40))
+            assert list(reduce.map("each", fails_on_one, unfit, range(10))) == list(range(10))
+        assert unfit not in reduce._threads()
+        assert [each.message.partition("(")[0] for each in caplog.records] == ["no shards here "]
 
 
 def limit_files(n_bytes: int) -> None:
@@ -249,18 +275,15 @@ def test_workers_of_another_version_are_refused(
 
 
 def test_a_worker_that_came_later_is_of_the_same_version() -> None:
-    from esnlm.runs.workers import _worked
+    from esnlm.runs.workers import _apply
 
-    with pytest.raises(
-        ValueError, match=r"a worker has esnlm .*, expected 9\.9 \(moments part 3\)"
-    ):
-        _worked("9.9", "moments part 3", (max, 1), 2)
+    with pytest.raises(ImportError, match=r"a worker has esnlm .*, expected 9\.9"):
+        _apply("9.9", (max, 1), 2)
 
 
 def test_a_lost_scheduler_is_an_error_of_one_line(
     shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    distributed = pytest.importorskip("distributed")
     from esnlm.runs.workers import workers
 
     monkeypatch.setattr("esnlm.runs.cluster._PATIENCE", 3)

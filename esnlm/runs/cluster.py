@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,8 @@ from uuid import uuid4
 
 from esnlm.runs.subprocess_run import interrupts_blocked
 from esnlm.storage.json_files import read_json
+from esnlm.text.corpus import CorpusError
+from esnlm.text.shards import ShardsError
 from esnlm.utils import __version__
 from esnlm.utils.messages import log
 from esnlm.utils.threads import available_cores
@@ -25,6 +27,10 @@ _PATIENCE = 30
 # Bytes of an array up to which a worker keeps its memory for the next one, and of what it keeps at
 # most. Left to Dask's settings all memory is new, which takes as long as to add up what is in it.
 _KEPT = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 28}
+# Times that a worker process of this machine is started before it is given up.
+_STARTS = 5
+# What other workers may be able to do.
+_OF_ONE_WORKER = (OSError, ImportError, MemoryError, ShardsError, CorpusError)
 #: Variables by which libraries learn their number of threads.
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
 
@@ -53,21 +59,76 @@ def results(
     """Yield settings as their tasks end, each with a function that returns the result or raises.
 
     A task is a setting and what ``run`` is called with, on some worker, and again on another one
-    if that one dies. What is left is cancelled where the caller stops early.
+    if that one dies or is unfit. What is left is cancelled where the caller stops early.
     """
     from distributed import as_completed
 
     with connected(cluster, starts_processes=True) as client:
+        unfit = UnfitWorkers(client)
         suffix = uuid4().hex[:8]  # a scheduler may hold results of earlier grids
         futures = {}
         for setting, task in tasks:
             name = " ".join(map(str, setting.values()))
-            futures[client.submit(run, task, key=f"{name} {suffix}", pure=False)] = setting
+            key = f"{name} {suffix}"
+            future = client.submit(run_here, unfit.topic, run, task, key=key, pure=False)
+            futures[future] = setting
         try:
             for future in as_completed(futures):
                 yield futures[future], partial(result_of, future.result)
         finally:
             client.cancel([future for future in futures if not future.done()])
+
+
+class UnfitWorkers(dict[str, str]):
+    """Addresses of workers that could not do a task, which others may do, and why.
+
+    Workers tell each other through the events of the ``topic`` at their scheduler.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        self.topic = uuid4().hex
+        client.subscribe_topic(self.topic, self._add)
+
+    def _add(self, event: tuple[float, tuple[str, str]]) -> None:
+        _, (worker, reason) = event
+        if worker not in self:
+            log.warning(f"{reason}: other workers do its tasks")
+        self[worker] = reason
+
+
+def run_here(topic: str, run: Callable[..., Any], *arguments: Any, name: str = "") -> Any:
+    """Call a function on a worker; leave to others what may fail by this worker's own fault.
+
+    Where there are none, and for any other wrong value, ValueError names the worker.
+    """
+    from distributed import Reschedule, get_worker
+    from distributed.utils import sync
+
+    try:
+        return run(*arguments)
+    except ChildProcessError:  # a run that died would do so again
+        raise
+    except (ValueError, *_OF_ONE_WORKER) as error:
+        worker = get_worker()
+        where = f"{name}, on the worker {worker.address}".removeprefix(", ")
+        reason = f"{str(error) or 'out of memory'} ({where})"
+        leave = partial(_leave_to_others, worker, topic, worker.get_current_task(), reason)
+        if isinstance(error, _OF_ONE_WORKER) and sync(worker.loop, leave):
+            raise Reschedule from error
+        raise ValueError(reason) from error
+
+
+async def _leave_to_others(worker: Any, topic: str, task: Any, reason: str) -> bool:
+    """Have a task done by workers that are not known to be unfit; return whether there are any."""
+    scheduler = worker.scheduler
+    event = worker.address, reason
+    fit = set(await scheduler.ncores())
+    unfit = {address for _, (address, _) in await scheduler.events(topic=topic)} | {worker.address}
+    if not (fit - unfit):
+        return False
+    await scheduler.log_event(topic=topic, msg=event)
+    await scheduler.set_restrictions(worker={task: list(fit - unfit)})
+    return True
 
 
 def result_of(get: Callable[[], Any]) -> Any:
@@ -86,7 +147,17 @@ def result_of(get: Callable[[], Any]) -> Any:
 def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any) -> Any:
     """Worker processes of this machine, of one thread each, with a scheduler and a dashboard."""
     import dask
-    from distributed import LocalCluster
+    from distributed import LocalCluster, Nanny, Status
+
+    class PatientNanny(Nanny):
+        async def instantiate(self) -> Status:
+            # Distributed starts a worker anew that dies later, but gives up a cluster of which
+            # one dies as it starts.
+            for _ in range(_STARTS):
+                status = await super().instantiate()
+                if status != Status.stopped:
+                    break
+            return status
 
     class OfThisMachine(LocalCluster):
         def _update_worker_status(self, op: str, msg: Any) -> None:
@@ -98,7 +169,8 @@ def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any
     with dask.config.set({f"distributed.nanny.pre-spawn-environ.{k}": n for k, n in _KEPT.items()}):
         return OfThisMachine(
             n_workers=n_workers, threads_per_worker=1, memory_limit=0,
-            dashboard_address="127.0.0.1:0", env=dict(environment), **options,
+            dashboard_address="127.0.0.1:0", env=dict(environment), worker_class=PatientNanny,
+            **options,
         )  # fmt: skip
 
 
@@ -123,9 +195,14 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
         if kind == "local":
             share = str(max(1, available_cores() // int(rest)))
             environment = dict.fromkeys(THREADS, share)
-            with interrupts_blocked():  # its processes never see one: it is this process's
-                workers = local_cluster(int(rest), environment, silence_logs=logging.ERROR)
-            with workers, Client(workers) as client:
+            with ExitStack() as stack:
+                with interrupts_blocked():  # its processes never see one: it is this process's
+                    try:
+                        workers = local_cluster(int(rest), environment, silence_logs=logging.ERROR)
+                    except RuntimeError as error:
+                        why = error.__cause__ or error
+                        raise ChildProcessError(f"{cluster} does not start: {why}") from None
+                    client = stack.enter_context(Client(stack.enter_context(workers)))
                 log.info(f"dashboard: {client.dashboard_link}")
                 yield client
             return

@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from esnlm.text.corpus import CorpusError
+from esnlm.text.shards import ShardsError
 from esnlm.utils.blas import use_widest_kernels
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -101,6 +104,8 @@ def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: s
     lifeline = Lifeline(parent)
     try:
         result: Any = dict(import_module(module).measure(setting, lifeline))
+    except (ShardsError, CorpusError) as error:  # others may be able to read
+        result = type(error)(str(error))
     except ValueError as error:
         result = ValueError(str(error))
     except OSError as error:
@@ -122,16 +127,35 @@ def given_environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_blocked() -> Iterator[None]:
-    """Hold interrupts back inside the block; processes started in it never receive them.
-
-    Windows cannot: there a process ignores them once it has a `Lifeline`.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
+def interrupts_deferred() -> Iterator[None]:
+    """Raise the KeyboardInterrupt of an interrupt inside the block after it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts are the main thread's
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    deferred: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: deferred.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
+        if deferred:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Defer interrupts inside the block; processes started in it never receive them.
+
+    On Windows they do: there a process ignores them once it has a `Lifeline`.
+    """
+    # A mask alone would let any thread that is there already have the signal.
+    with interrupts_deferred():
+        if not hasattr(signal, "pthread_sigmask"):
+            yield
+            return
+        resource_tracker.ensure_running()  # which unblocks the signal as it starts
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from esnlm.runs.subprocess_run import interrupts_blocked
+from esnlm.runs.subprocess_run import interrupts_deferred
 from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
 
 
@@ -92,7 +92,7 @@ class Table:
     def _write(self, values: Sequence[str]) -> None:
         """Append a line: the whole of it, or nothing where the disk is full."""
         content = _lines([values]).encode()
-        with interrupts_blocked(), self.path.open("ab", buffering=0) as file:
+        with interrupts_deferred(), self.path.open("ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
             try:
                 while content:

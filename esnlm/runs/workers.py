@@ -9,7 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from esnlm.runs.cluster import connected, result_of
+from esnlm.runs.cluster import UnfitWorkers, connected, result_of, run_here
 from esnlm.utils import __version__
 from esnlm.utils.messages import phase
 from esnlm.utils.sums import in_pairs, reduce_here, runs
@@ -29,12 +29,14 @@ class Workers:
 
     A function and what it is given travel once to each worker, items with their tasks, sums from
     worker to worker, and the last one to this process. Items that are added first make one task
-    where there are many for each thread. A task whose worker dies is done again on another one.
+    where there are many for each thread. A task whose worker dies, or is unfit, is done on another
+    one.
     The dashboard shows tasks called ``name`` and ``reduce``.
     """
 
     def __init__(self, client: "Client") -> None:
         self.client = client
+        self._unfit = UnfitWorkers(client)
 
     def map(
         self, name: str, function: Callable[[Any, Any], T], context: Any, items: Sequence[Any]
@@ -66,25 +68,26 @@ class Workers:
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_Shared, cloudpickle.dumps((function, context)), key=f"given-{name} {of}")
+        work = partial(_work, self._unfit.topic, __version__)
         threads, tasks = self._threads(), list[Any]()
         for number, (parts, item) in enumerate(items.items()):
             # In their order: otherwise sums of parts whose neighbours come late would wait.
             options: Any = {"key": f"{name}-{parts} of {of}", "priority": -number}
-            if threads:  # else all of them are starting anew
+            if len({*threads}) > 1:  # one that is started anew has another address
                 # Neighbours, which are added first, on one thread. Left to itself the scheduler
                 # gives few tasks to whoever holds what is shared.
                 place = threads[number * len(threads) // len(items)]
                 options |= {"workers": [place], "allow_other_workers": True}
-            tasks.append(submit(_worked, __version__, f"{name} {parts}", shared, item, **options))
+            tasks.append(submit(work, f"{name} {parts}", shared, item, **options))
         return shared, tasks
 
     def _threads(self) -> list[str]:
-        """Return the address of its worker for each thread of the cluster."""
+        """Return the address of its worker for each thread of the cluster, unfit ones left out."""
         try:
             threads = self.client.nthreads()
         except OSError as error:
             raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
-        return [place for place, n in threads.items() for _ in range(n)]
+        return [place for place, n in threads.items() if place not in self._unfit for _ in range(n)]
 
     @cached_property
     def _is_near(self) -> bool:
@@ -162,19 +165,17 @@ class _Shared:
         return pickle.loads(self.packed)
 
 
-def _worked(version: str, name: str, shared: _Shared, item: Any) -> Any:
-    """Apply the shared function to an item on a worker; name the worker in its error."""
-    if version != __version__:  # a worker that came after the others were asked
-        raise ValueError(f"a worker has esnlm {__version__}, expected {version} ({name})")
+def _work(topic: str, version: str, name: str, shared: _Shared, item: Any) -> Any:
+    """Apply the shared function to an item on a worker."""
+    return run_here(topic, _apply, version, shared, item, name=name)
 
+
+def _apply(version: str, shared: _Shared, item: Any) -> Any:
+    if version != __version__:  # a worker that came after the others were asked
+        raise ImportError(f"a worker has esnlm {__version__}, expected {version}")
     _limit_blas()
     function, context = shared.unpacked
-    try:
-        return function(context, item)
-    except (ValueError, OSError) as error:
-        from distributed import get_worker
-
-        raise ValueError(f"{error} ({name}, on the worker {get_worker().address})") from error
+    return function(context, item)
 
 
 @cache

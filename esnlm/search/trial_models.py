@@ -17,6 +17,7 @@ from esnlm.search.objective import Corpora, Report, elman_corpora, loss_after_fi
 from esnlm.search.space import Settings, Space
 from esnlm.search.study import Executor, run_serially
 from esnlm.text.boundaries import joined
+from esnlm.text.corpus import CorpusError
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.text.source import Source, open_source
 from esnlm.training.resumable_run import stream_digest
@@ -130,7 +131,7 @@ def _trials_here(packed: bytes) -> TrialModels:
     trials = TrialModels(space, text, options)
     for name, value in trials.facts.items():
         if value != facts[name]:
-            raise ValueError(f"the {name} is another one here than where the search runs")
+            raise CorpusError(f"the {name} is another one here than where the search runs")
     return trials
 
 

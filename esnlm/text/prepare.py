@@ -24,6 +24,7 @@ from esnlm.text.corpus import CorpusError, TextCorpus
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.named_tokenizers import parsed, trained
 from esnlm.text.sentences import AS_IT_IS, SentenceRules, SentenceStream, tokenize_sentences
+from esnlm.text.shard_parts import Place, read_digests
 from esnlm.text.shards import Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer
 
@@ -112,6 +113,10 @@ def prepare(
             "eos": vocabulary.eos,
             "totals": state["counts"],
             "files": files | state["files"],
+            "blocks": {
+                name: read_digests(Place(str(saved.parent)), name, state["files"][name])
+                for name in (shards.TOKENS, shards.STARTS)
+            },
             "made_from": plan,
         }
         write_whole(folder / _SHARDS / shards.MANIFEST, shards.FORMAT.sealed(manifest))

@@ -1,6 +1,8 @@
 """Shards in parts: runs of sentences that whoever learns from them reads by itself."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +13,23 @@ import numpy as np
 
 from esnlm.storage.json_files import LONGEST_TEXT
 from esnlm.text.corpus import TokenStream
-from esnlm.text.shards import FORMAT, MANIFEST, PLACE, STARTS, TOKENIZER, TOKENS, ShardsError
+from esnlm.text.shards import (
+    BLOCK,
+    DIGITS,
+    FORMAT,
+    MANIFEST,
+    PLACE,
+    STARTS,
+    TOKENIZER,
+    TOKENS,
+    ShardsError,
+    block_digests,
+)
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Ints64
+
+# Bytes that are read at a time: whole blocks.
+_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -75,53 +91,93 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Sentences ``first`` to ``last`` of shards, their tokens ``begin`` to ``end``.
+class Slice:
+    """Items ``first`` to ``last`` of an array of shards, which has ``n_bytes``.
 
-    ``digest`` is the SHA-256 of all tokens that the manifest must name where the part is read.
+    ``digests`` are those of the blocks of the file that they lie in.
     """
 
-    number: int
     place: Place
-    digest: str
+    file: str
     dtype: str
     first: int
     last: int
-    begin: int
-    end: int
+    n_bytes: int
+    digests: str
+
+    def read(self) -> Array:
+        """Return the items; ShardsError unless they are what the digests say."""
+        size = np.dtype(self.dtype).itemsize
+        blocks = _blocks(self.first * size, self.last * size)
+        begin, end = blocks.start * BLOCK, min(blocks.stop * BLOCK, self.n_bytes)
+        data = self.place.read(self.file, begin, end)
+        if block_digests(data) != self.digests:
+            raise ShardsError(
+                f"{self.file} of {self.place.name} is damaged, or of other shards than where the"
+                " run began: copy the shards again"
+            )
+        return np.frombuffer(data, self.dtype)[self.first - begin // size :][: len(self)]
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return self.last - self.first
+
+
+def _blocks(begin: int, end: int) -> range:
+    """Return the numbers of the blocks that hold some bytes of a file."""
+    return range(begin // BLOCK, -(-end // BLOCK))
+
+
+def read_digests(place: Place, file: str, about: Mapping[str, Any]) -> str:
+    """Return the digests of the blocks of a file; ShardsError unless it is as the manifest says."""
+    whole, digests = hashlib.sha256(), list[str]()
+    for begin in range(0, about["bytes"], _AT_ONCE):
+        data = place.read(file, begin, min(begin + _AT_ONCE, about["bytes"]))
+        whole.update(data)
+        digests.append(block_digests(data))
+    if whole.hexdigest() != about["sha256"]:
+        raise ShardsError(f"{file} of {place.name} is altered: copy or prepare the shards again")
+    return "".join(digests)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sentences ``first`` to ``last`` of shards, their tokens ``begin`` to ``end``."""
+
+    number: int
+    place: Place
+    tokens: Slice
+    starts: Slice
+
+    @property
+    def begin(self) -> int:
+        """Where the tokens begin."""
+        return self.tokens.first
+
+    @property
+    def end(self) -> int:
+        """Where the tokens end."""
+        return self.tokens.last
 
     @property
     def n_rows(self) -> int:
         """Number of predicted tokens."""
-        return self.end - self.begin - (self.last - self.first)
+        return len(self.tokens) - len(self.starts)
 
     def stream(self) -> TokenStream:
-        """Return the tokens, read here; each of its sentences begins with the state at zero."""
-        if (checksum := self.place.manifest()["files"][TOKENS]["sha256"]) != self.digest:
-            raise ShardsError(
-                f"{self.place.name} holds other shards here than where the run began: their tokens"
-                f" have the checksum {checksum[:12]}, expected {self.digest[:12]}"
-            )
-        tokens = self._array(TOKENS, self.begin, self.end, np.dtype(self.dtype).newbyteorder("<"))
-        starts = self._array(STARTS, self.first, self.last, PLACE) - self.begin
+        """Return the tokens, read and checked here; each sentence begins with the state at zero."""
+        tokens, starts = self.tokens.read(), self.starts.read() - self.begin
         whole = np.append(starts, len(tokens))
         if whole[0] != 0 or (np.diff(whole) <= 0).any():
             raise ShardsError(f"{STARTS} of {self.place.name} does not fit its tokens")
         return TokenStream(tokens, starts, np.array([0, len(tokens)]))
 
-    def _array(self, file: str, first: int, last: int, dtype: np.dtype[Any]) -> Array:
-        size = dtype.itemsize
-        data = self.place.read(file, first * size, last * size)
-        if len(data) != (last - first) * size:
-            raise ShardsError(f"{file} of {self.place.name} is truncated: copy the shards again")
-        return np.frombuffer(data, dtype=dtype)
-
 
 class PartedCorpus:
     """Shards at a path or URL, of which only the places of sentences are read here.
 
-    Their files are as `esnlm.text.shards.Shards` says; nothing but the manifest, the tokenizer and
-    the sizes is checked: ``Shards(folder)`` checks every byte of a folder.
+    Their files are as `esnlm.text.shards.Shards` says. Whoever reads a part checks its bytes by
+    digests of the manifest. Shards of before there were any are read here once, and checked.
     """
 
     def __init__(self, place: str | Path) -> None:
@@ -132,7 +188,6 @@ class PartedCorpus:
         if self.n_tokens <= self.n_sentences:
             raise ShardsError(f"{place} holds no token to predict")
         self.n_rows = self.n_tokens - self.n_sentences
-        self.digest: str = self.manifest["files"][TOKENS]["sha256"]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -146,11 +201,23 @@ class PartedCorpus:
     @cached_property
     def starts(self) -> Ints64:
         """Where sentences begin (n_sentences,)."""
-        size = PLACE.itemsize * self.n_sentences
-        data = self.place.read(STARTS, 0, size)
-        if len(data) != size:
-            raise ShardsError(f"{STARTS} of {self.place.name} is truncated: copy the shards again")
-        return np.frombuffer(data, dtype=PLACE)
+        return self._slice(STARTS, PLACE.str, 0, self.n_sentences).read()
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        """Digests of the blocks of tokens and starts."""
+        return self.manifest.get("blocks") or {
+            file: read_digests(self.place, file, self.manifest["files"][file])
+            for file in (TOKENS, STARTS)
+        }
+
+    def _slice(self, file: str, dtype: str, first: int, last: int) -> Slice:
+        """Return items ``first`` to ``last`` of a file, with their digests."""
+        size = np.dtype(dtype).itemsize
+        blocks = _blocks(first * size, last * size)
+        digests = self._digests[file][blocks.start * DIGITS : blocks.stop * DIGITS]
+        n_bytes = self.manifest["files"][file]["bytes"]
+        return Slice(self.place, file, dtype, first, last, n_bytes, digests)
 
     def parts(self, n: int) -> list[Part]:
         """About ``n`` parts of as many tokens each, in the order of the text.
@@ -162,12 +229,16 @@ class PartedCorpus:
         firsts = firsts[firsts < self.n_sentences]
         bounds = np.append(firsts, self.n_sentences)
         places = np.append(self.starts[firsts], self.n_tokens)
-        shared = self.place, self.digest, str(self.manifest["dtype"])
+        dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<").str
         return [
-            Part(number, *shared, *map(int, (bounds[number], bounds[number + 1])),
-                 *map(int, (places[number], places[number + 1])))
+            Part(
+                number,
+                self.place,
+                self._slice(TOKENS, dtype, int(places[number]), int(places[number + 1])),
+                self._slice(STARTS, PLACE.str, int(bounds[number]), int(bounds[number + 1])),
+            )
             for number in range(len(firsts))
-        ]  # fmt: skip
+        ]
 
     def stream(self, most_tokens: int) -> TokenStream | None:
         """Return the whole corpus, in memory, if it has no more tokens than these."""

@@ -1,11 +1,13 @@
 """Token shards: a prepared corpus as a folder of memory-mapped arrays, every byte checked.
 
-The folder holds ``manifest.json`` (counts, settings, the SHA-256 of every file and of itself),
-``tokenizer.json``, and three little-endian arrays: ``tokens.bin`` (T,) of uint16, or uint32 where
-the vocabulary needs it, ``starts.bin`` (n_sentences,) int64, the places where sentences begin, and
-``bounds.bin`` (n_documents + 1,) int64, those where documents begin, and T.
+The folder holds ``manifest.json`` (counts, settings, the SHA-256 of every file and of itself, and
+16 digits of that of each 64 KiB of tokens and of starts), ``tokenizer.json``, and three
+little-endian arrays: ``tokens.bin`` (T,) of uint16, or uint32 where the vocabulary needs it,
+``starts.bin`` (n_sentences,) int64, the places where sentences begin, and ``bounds.bin``
+(n_documents + 1,) int64, those where documents begin, and T.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ FILES = {MANIFEST, TOKENIZER, TOKENS, STARTS, BOUNDS}
 #: Type of a place in the tokens, on disk.
 PLACE = np.dtype("<i8")
 _CHECKED = 1 << 24
+#: Bytes of a file that are checked by themselves, and digits of the digest of each.
+BLOCK, DIGITS = 1 << 16, 16
 
 
 class ShardsError(ValueError):
@@ -31,6 +35,12 @@ class ShardsError(ValueError):
 
 
 FORMAT = FolderFormat("esnlm-shards", MANIFEST, ShardsError, "prepare the text again")
+
+
+def block_digests(data: bytes) -> str:
+    """Return the first digits of the SHA-256 of each block of a file, one after the other."""
+    blocks = (data[begin : begin + BLOCK] for begin in range(0, len(data), BLOCK))
+    return "".join(hashlib.sha256(block).hexdigest()[:DIGITS] for block in blocks)
 
 
 class Shards:
