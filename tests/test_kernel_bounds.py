@@ -174,6 +174,17 @@ def readouts() -> Iterator[Any]:
             yield SoftmaxReadout(alpha=1.0, solver=solver).fit(X, y).predict_proba(X)
 
 
+def mixtures() -> Iterator[Any]:
+    from esnlm import MixtureOfExpertsReadout
+
+    for n, dtype, n_classes in product((40, 1061), DTYPES, (2, 5, 17)):
+        rng = np.random.default_rng(n)
+        X = rng.standard_normal((n, 7)).astype(dtype)
+        y = np.r_[np.arange(n_classes), rng.integers(0, n_classes, n - n_classes)]
+        made = MixtureOfExpertsReadout(n_experts=3, max_iter=2, random_state=0)
+        yield made.fit(X, y).predict_proba(X)
+
+
 def features() -> Iterator[Any]:
     from esnlm import Reservoir, WordFeatures
 
@@ -216,7 +227,19 @@ def vectors() -> Iterator[Any]:
         yield arrays
 
 
-_ALL = (harvest, statistics, readouts, features, ngrams, vectors)
+def direct() -> Iterator[Any]:
+    from esnlm.readouts.class_based.direct_connections import DirectConnections
+
+    for n_tokens, n_components in product((1, 3, 40), UNITS):
+        rng = np.random.default_rng(n_components)
+        made = DirectConnections(2, n_tokens, n_components, np.arange(0, n_tokens**2, 2))
+        last, Z = rng.integers(-1, n_tokens, (50, 2)), np.zeros((50, n_components), np.float32)
+        made.step(last, rng.standard_normal(Z.shape).astype(np.float32), 0.1)
+        made.add_to(Z, last)
+        yield Z, made.pair_squares
+
+
+_ALL = (harvest, statistics, readouts, mixtures, features, ngrams, direct, vectors)
 CASES = {case.__name__: case for case in _ALL}
 
 

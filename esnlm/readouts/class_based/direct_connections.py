@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
+from esnlm.kernels import direct as kernels
 from esnlm.readouts.base.last_tokens import NO_TOKEN
 from esnlm.utils.arrays import Array, Ints64, Tokens
 from esnlm.utils.state_dict import Stateful, saved
@@ -48,36 +48,30 @@ class DirectConnections(Stateful):
 
     def add_to(self, Z: Array, last: Tokens) -> None:
         """Add the vectors of the last tokens (n, n_direct) to components Z (n, P), in place."""
-        for table, _, rows, where in self._tables(last):
-            Z[where] += table[rows]
+        for table, _, rows, places in self._tables(last):
+            kernels.add_rows(Z, table, rows, places)
 
     def step(self, last: Tokens, gradient: Array, rate: float) -> None:
         """Take a step down the gradient (n, P) of the summed loss with respect to components."""
-        for table, squares, rows, where in self._tables(last):
-            distinct, places = np.unique(rows % len(table), return_inverse=True)
-            entries = (np.ones(len(rows), dtype=np.float32), places, np.arange(len(rows) + 1))
-            sums = scipy.sparse.csc_matrix(entries, (len(distinct), len(rows))) @ gradient[where]
-            totals = squares[distinct]
-            totals += sums * sums
-            squares[distinct] = totals
-            np.sqrt(totals, out=totals)
-            totals += _LEAST_ROOT
-            sums /= totals
-            sums *= np.float32(rate)
-            table[distinct] -= sums
+        for table, squares, rows, places in self._tables(last):
+            order = np.argsort(rows, kind="stable")
+            kernels.adagrad_rows(
+                table, squares, rows, places, order, gradient, np.float32(rate), _LEAST_ROOT
+            )
 
     def _names(self, training: bool) -> Mapping[str, str]:
         return self._saved if len(self.coef) else {}
 
     def _tables(self, last: Tokens) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Tables, their sums of squares, and which of their rows belong to which of ``last``."""
+        n_tokens, everywhere = self.coef.shape[1] - 1, np.arange(len(last))
         for k, (table, squares) in enumerate(zip(self.coef, self.squares, strict=True)):
-            yield table, squares, last[:, k], slice(None)
+            yield table, squares, last[:, k].astype(np.intp) % (n_tokens + 1), everywhere
         if len(self.pairs):
-            keys = pair_keys(last, self.coef.shape[1] - 1)
+            keys = pair_keys(last, n_tokens)
             rows = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-            where = np.flatnonzero(self.pairs[rows] == keys)
-            yield self.pair_coef, self.pair_squares, rows[where], where
+            places = np.flatnonzero(self.pairs[rows] == keys)
+            yield self.pair_coef, self.pair_squares, rows[places], places
 
 
 def pair_keys(last: Tokens, n_tokens: int) -> Ints64:

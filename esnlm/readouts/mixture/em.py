@@ -14,15 +14,15 @@ from esnlm.utils.arrays import Array, Floats, Ints64
 _SHORTEST_STEP = 2.0**-8
 # Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
 _INTERCEPT_ALPHA = 1e-3
-# exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
-# matrix products do not slow down as those of denormal ones do.
-_LOWEST_LOGIT = -25.0
+#: exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
+#: matrix products do not slow down as those of denormal ones do.
+LOWEST_LOGIT = -25.0
 
 
 def softmax_in_place(logits: Array, axis: int) -> Array:
     """Softmax along ``axis``, no share below about 1e-11."""
     logits -= logits.max(axis=axis, keepdims=True)
-    np.maximum(logits, _LOWEST_LOGIT, out=logits)
+    np.maximum(logits, LOWEST_LOGIT, out=logits)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=axis, keepdims=True)
     return logits

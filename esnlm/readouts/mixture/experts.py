@@ -7,14 +7,23 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from esnlm.kernels import mixture as kernels
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.readouts.mixture.em import Expectation, Experts, Posterior, softmax_in_place
+from esnlm.readouts.mixture.em import (
+    LOWEST_LOGIT,
+    Expectation,
+    Experts,
+    Posterior,
+    softmax_in_place,
+)
 from esnlm.readouts.mixture.optimize import LEAST_CURVATURE, QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
 from esnlm.utils.arrays import Array, Ints64
 
 # Bytes of posteriors kept from the E-step for the products of the M-step.
 _KEPT_BYTES = 1 << 28
+# Fewest rows in the products of the M-step, in all and for each unit, and the largest stride.
+_CURVATURE_ROWS, _CURVATURE_ROWS_A_UNIT, _LARGEST_STRIDE = 8192, 32, 4
 # Rounds of (experts given what they share, what they share given the experts).
 _COMMON_ROUNDS = 3
 
@@ -37,12 +46,14 @@ class SoftmaxExperts(Experts):
 
     def e_step(self, source: Source, weights: Array) -> Expectation:
         """Sum log-likelihood, gradient and curvature of Q over all rows."""
-        keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
+        stride = _curvature_stride(source.n, weights.shape[1])
+        n_kept = source.n // stride * len(weights)
+        keep = source.in_memory and n_kept * weights.itemsize <= _KEPT_BYTES
         posteriors: dict[int, Posterior] | None = {} if keep else None
 
         def tile(index: int, Z: Array, codes: Array) -> tuple[Array, ...]:
             posterior = self.posterior(Z, codes, weights)
-            if posteriors is not None:
+            if posteriors is not None and index % stride == 0:
                 posteriors[index] = posterior
             total = posterior.log_probability.sum(dtype=np.float64)
             return total, *self._derivatives(Z, codes, posterior)
@@ -57,19 +68,13 @@ class SoftmaxExperts(Experts):
 
     def _derivatives(self, Z: Array, codes: Array, posterior: Posterior) -> tuple[Array, Array]:
         """Gradient of Q in the weights and Σ of second derivatives in each logit, of one tile."""
-        K, V, m = self.n_experts, self.n_classes, len(Z)
+        n_rows = self.n_experts * self.n_classes
         experts, gate, r = posterior[:3]
-        residual = np.empty((K * V + K, m), dtype=Z.dtype)
-        of_experts = residual[: K * V].reshape(K, V, m)
-        np.multiply(experts, r[:, None], out=of_experts)
-        curvature = np.empty(K * V + K)
-        curvature[: K * V] = (
-            of_experts.sum(axis=2) - np.einsum("kvm,kvm->kv", of_experts, experts)
-        ).ravel()
-        curvature[K * V :] = (gate * (1 - gate)).sum(axis=1)
-        np.negative(of_experts, out=of_experts)
-        of_experts[:, codes, np.arange(m)] += r
-        np.subtract(r, gate, out=residual[K * V :])
+        residual = np.empty((n_rows + self.n_experts, len(Z)), dtype=Z.dtype)
+        curvature = np.empty(len(residual))
+        kernels.weighted_residuals(experts, r, codes, residual[:n_rows], curvature[:n_rows])
+        np.subtract(r, gate, out=residual[n_rows:])
+        curvature[n_rows:] = (gate * (1 - gate)).sum(axis=1)
         return residual @ Z, curvature
 
     def m_step(
@@ -98,30 +103,39 @@ class SoftmaxExperts(Experts):
     def _curved(
         self, source: Source, weights: Array, posteriors: dict[int, Posterior] | None, search: Array
     ) -> Array:
-        """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape."""
-        K, V = self.n_experts, self.n_classes
+        """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape.
 
-        def tile(index: int, Z: Array, codes: Array) -> tuple[Array]:
+        Where there are many rows for each unit, some tiles stand for all.
+        """
+        n_rows = self.n_experts * self.n_classes
+        image, n = np.zeros(weights.shape), np.zeros(())
+
+        def tile(index: int, Z: Array, codes: Array) -> tuple[Array, ...]:
             posterior = None if posteriors is None else posteriors[index]
             experts, gate, r, _ = posterior or self.posterior(Z, codes, weights)
             change = search @ Z.T
-            of_experts = change[: K * V].reshape(experts.shape)
-            of_experts *= experts
-            of_experts -= experts * of_experts.sum(axis=1, keepdims=True)
-            of_experts *= r[:, None]
-            of_gate = change[K * V :]
+            kernels.weighted_curvature(experts, r, change[:n_rows])
+            of_gate = change[n_rows:]
             of_gate *= gate
             of_gate -= gate * of_gate.sum(axis=0)
-            return (change @ Z,)
+            return change @ Z, np.asarray(len(Z))
 
-        image = np.zeros(weights.shape)
-        source.add_up(tile, image)
+        source.add_up(tile, image, n, stride=_curvature_stride(source.n, weights.shape[1]))
+        image *= source.n / n
         return image
 
     def _factors(self, Z: Array, weights: Array) -> tuple[Array, Array]:
         """P(y | x, k) (K, V, m) and P(k | x) (K, m)."""
-        logits, gate = super()._factors(Z, weights)
-        return softmax_in_place(logits, axis=1), gate
+        experts, gate = super()._factors(Z, weights)
+        kernels.shift_columns(experts, experts.dtype.type(LOWEST_LOGIT))
+        np.exp(experts, out=experts)
+        kernels.normalise_columns(experts)
+        return experts, gate
+
+
+def _curvature_stride(n: int, width: int) -> int:
+    """Return of how many tiles one is in the products of the M-step, for n rows of ``width``."""
+    return min(max(n // max(_CURVATURE_ROWS, _CURVATURE_ROWS_A_UNIT * width), 1), _LARGEST_STRIDE)
 
 
 class _Statistics(NamedTuple):

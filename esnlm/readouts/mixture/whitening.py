@@ -16,7 +16,7 @@ from esnlm.utils.sums import Total
 from esnlm.utils.threads import map_tiles
 
 # Rows of a tile: its posteriors (n_experts * n_classes, rows) should stay in the second cache.
-TILE = 1024
+TILE = 512
 # Tiles whose results are held at once before they are summed.
 _WAVE = 16
 # Consecutive rows, some ten sentences, that go to training or to the held-out part together.
@@ -104,22 +104,29 @@ class Source:
         """Whether every pass has the same batches."""
         return isinstance(self.batches, list)
 
-    def each(self, function: Callable[[int, Array, Array], Any]) -> Iterator[Any]:
-        """Results of ``function(index, Z, codes)`` for every tile, in order, on the threads."""
+    def each(self, function: Callable[[int, Array, Array], Any], stride: int = 1) -> Iterator[Any]:
+        """Results of ``function(index, Z, codes)`` for every tile, in order, on the threads.
+
+        With a ``stride``, for the first of so many tiles.
+        """
         index = 0
         for Z, codes in self.batches:
             starts = range(0, len(Z), TILE)
             tiles = [
-                (index + i, Z[s : s + TILE], codes[s : s + TILE]) for i, s in enumerate(starts)
+                (number, Z[s : s + TILE], codes[s : s + TILE])
+                for number, s in enumerate(starts, index)
+                if number % stride == 0
             ]
-            index += len(tiles)
+            index += len(starts)
             for wave in range(0, len(tiles), _WAVE):
                 some = tiles[wave : wave + _WAVE]
                 yield from map_tiles(lambda tile: function(*tile), some, self.n_threads)
 
-    def add_up(self, function: Callable[[int, Array, Array], Sums], *totals: Floats) -> None:
+    def add_up(
+        self, function: Callable[[int, Array, Array], Sums], *totals: Floats, stride: int = 1
+    ) -> None:
         """Add the arrays that the function returns of each tile to float64 ``totals``, in place."""
-        for sums in self.each(function):
+        for sums in self.each(function, stride):
             for total, addend in zip(totals, sums, strict=True):
                 total += addend
 
@@ -134,16 +141,19 @@ class PartedSource(Source):
     whitening: Whitening
     share: Share
 
-    def each(self, function: Callable[[int, Array, Array], Any]) -> Iterator[Any]:
+    def each(self, function: Callable[[int, Array, Array], Any], stride: int = 1) -> Iterator[Any]:
         """Yield one result, the sum over the tiles of all parts."""
-        yield self.share("em", partial(_sum_of_tiles, self.whitening, function)).values
+        yield self.share("em", partial(_sum_of_tiles, self.whitening, function, stride)).values
 
 
 def _sum_of_tiles(
-    whitening: Whitening, function: Callable[[int, Array, Array], Sums], blocks: Blocks
+    whitening: Whitening,
+    function: Callable[[int, Array, Array], Sums],
+    stride: int,
+    blocks: Blocks,
 ) -> Total:
     """Return the sum of results over the tiles of a part, in their order."""
-    tiles = Source(_Streamed(blocks, whitening), 0, None).each(function)
+    tiles = Source(_Streamed(blocks, whitening), 0, None).each(function, stride)
     return reduce(add, map(Total, tiles))
 
 
