@@ -1,6 +1,7 @@
 """Classifiers of scikit-learn as readouts of a language model."""
 
 import pickle
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from esnlm import ClassifierReadout, LanguageModel, Reservoir, SoftmaxReadout
+from esnlm.readouts.sklearn.adam import pass_function
 from esnlm.readouts.sklearn.classifier import stopped_early
 from esnlm.utils import memory
 
@@ -263,3 +265,24 @@ def test_more_rows_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(memory, "available_memory", lambda: 100_000)
     with pytest.raises(MemoryError, match=r"899 rows of 20 states for a classifier.*give fewer"):
         model(GaussianNB()).fit([TOKENS])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [250, 410])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_pass_of_adam_is_the_one_of_scikit_learn(dtype: Any, n: int) -> None:
+    rng = np.random.default_rng(n)
+    X, y = rng.normal(size=(n, 5)).astype(dtype), 2 * rng.integers(0, 3, n)  # codes 0, 2, 4
+    first = MLPClassifier(
+        (7, 6), alpha=0.3, max_iter=1, shuffle=False, warm_start=True, random_state=0
+    )
+    ours = deepcopy(first.fit(X, y))
+    theirs = deepcopy(first).fit(X, y)  # begins with new moments
+    learn = pass_function(ours)
+    learn(X, y)
+    for mine, known in zip(ours.coefs_, theirs.coefs_, strict=True):
+        np.testing.assert_allclose(mine, known, atol=1e-5 if dtype is np.float32 else 1e-9)
+    learn(X, y)
+    np.testing.assert_allclose(
+        ours.predict_proba(X), theirs.partial_fit(X, y).predict_proba(X), atol=1e-4
+    )

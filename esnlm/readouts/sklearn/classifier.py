@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esnlm.readouts.base.blocks import Blocks, Rows, blocks_rows, in_memory
 from esnlm.readouts.base.readout import StreamingReadout
+from esnlm.readouts.sklearn.adam import pass_function
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
 from esnlm.utils.interpolation import likeliest_weight
 from esnlm.utils.memory import check_memory
@@ -293,7 +294,8 @@ def stopped_early(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 learn(X[order], codes[order])
-            learn, n_left, since = network.partial_fit, n_left - 1, since + 1
+            learn = pass_function(network) if learn == network.fit else learn
+            n_left, since = n_left - 1, since + 1
             if (value := score(network)) > best:
                 best, best_network, since = value, deepcopy(network), 0
     return best_network.set_params(**own)
