@@ -17,7 +17,7 @@ STDLIB = os.path.dirname(os.__file__) + os.sep
 MODULES = {"fcntl", "grp", "pwd", "resource", "syslog", "termios"}
 CALLS = """
     fork getloadavg getpgid killpg mkfifo nice pread pwrite sched_getaffinity sched_setaffinity
-    setsid statvfs sysconf
+    setsid statvfs
 """
 SIGNALS = "SIGALRM SIGCHLD SIGHUP SIGKILL SIGPIPE SIGQUIT SIGUSR1 SIGUSR2 pthread_sigmask"
 REFUSED = re.compile(
