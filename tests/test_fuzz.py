@@ -48,6 +48,12 @@ FOUND = {
             "m.arpa is not a whole ARPA file",
         ),
     ],
+    "results": [
+        (
+            b"=== rows.csv\nmodel,size,cross_entropy,window_cross_entropy\nm,1,1,1\n",
+            "rows.csv has no column 'n_parameters'",
+        ),
+    ],
     "toml": [
         (b'=== recipe.toml\nleak-rate = "unif:0:1"\n', "recipe.toml: expected a number, uniform:"),
     ],
@@ -90,3 +96,12 @@ def test_checkpoints_whose_arrays_do_not_fit_name_their_folder() -> None:
     content["arrays"][name]["data"] = [1] * len(content["arrays"][name]["data"])
     message = targets.check("checkpoint", json.dumps(content).encode())
     assert "step-0000000001 is not a whole checkpoint" in message
+
+
+def test_journals_with_a_wrong_line_or_without_one_say_so() -> None:
+    lines = (CORPUS / "journal" / "three_trials").read_bytes().splitlines(keepends=True)
+    wrong = b"".join([*lines[:3], b"{no\n", *lines[3:]])
+    assert "line 3 is no JSON object" in targets.check("journal", wrong)
+    assert "before trial 1 a line is missing" in targets.check(
+        "journal", b"".join([*lines[:-3], *lines[-2:]])
+    )

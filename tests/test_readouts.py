@@ -297,6 +297,16 @@ def test_states_that_tell_nothing_give_distributions(readout: Any, dtype: Any) -
 
 
 @every_readout
+def test_states_that_hardly_vary_give_distributions(readout: Any) -> None:
+    rng = np.random.default_rng(0)
+    decay = np.exp(-np.arange(2000) / 20)[:, None]  # as of one sentence of one word
+    X = np.float32(np.tanh(rng.normal(size=6)) + 1e-3 * decay * rng.normal(size=(2000, 6)))
+    for labels in (np.zeros(2000, dtype=int), np.arange(2000) % 2):
+        fitted = clone(readout).partial_fit(X, labels, classes=np.arange(5))
+        np.testing.assert_allclose(fitted.predict_proba(X[:9]).sum(axis=1), 1, atol=1e-5)
+
+
+@every_readout
 def test_bad_input_is_named(readout: Any) -> None:
     X, y = pairs(40)
     with pytest.raises(ValueError, match="classes must be given at the first call"):

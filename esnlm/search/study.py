@@ -301,15 +301,14 @@ def _reading(path: Path) -> Iterator[None]:
 def _load(path: Path, space: Space | None = None) -> optuna.Study:
     """Return the study of a journal; ValueError unless its lines are those of trials of a space."""
     with _reading(path):
-        storage = _storage(path)
-        for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
             try:
                 is_object = isinstance(parsed_json(line), dict)
             except ValueError:
                 is_object = False
             if not is_object:
                 raise ValueError(f"line {number} is no JSON object")
-        study = optuna.load_study(study_name="search", storage=storage)
+        study = optuna.load_study(study_name="search", storage=_storage(path))
         if study.directions != [StudyDirection.MINIMIZE]:
             raise ValueError("its trials are not judged by one loss")
         if space is not None:
