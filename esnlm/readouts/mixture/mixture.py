@@ -59,7 +59,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
     max_iter, tol : int, float
         Most EM iterations; one that gains less than ``tol`` nats a row is the last.
     n_conjugate : int
-        Steps of conjugate gradient in each M-step.
+        Steps of conjugate gradient in each M-step. Of many rows (over 16 384, and 64 a unit), every
+        second to fourth tile of 512 stands for all in them; the E-step reads every row.
     n_restarts : int
         Runs from different random starts; the best by held-out, or else by penalised
         log-likelihood, is kept.
