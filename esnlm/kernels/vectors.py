@@ -6,7 +6,7 @@ import numpy as np
 from esnlm.kernels.cache import kernel
 
 
-@kernel
+@kernel(error_model="numpy")
 def adam_rows(table, first, second, ids, order, gradients, betas, rate, epsilon):
     """Take a step of Adam with the rows of table (V, D) that have a gradient, in place.
 

@@ -131,6 +131,33 @@ async def _leave_to_others(worker: Any, topic: str, task: Any, reason: str) -> b
     return True
 
 
+def register_relief(client: "Client") -> None:
+    """Let tasks whose workers have all gone go to any other; Dask alone would keep them waiting."""
+    from distributed import SchedulerPlugin
+
+    patience = _PATIENCE  # the class travels without its module
+
+    class Relief(SchedulerPlugin):
+        name = "esnlm-relief"
+        idempotent = True
+
+        def lift(self, scheduler: Any) -> dict[Any, Any]:
+            lost = [task for task in scheduler.unrunnable if task.worker_restrictions]
+            for task in lost:
+                task.worker_restrictions = None
+            return {task.key: "processing" for task in lost}
+
+        def add_worker(self, scheduler: Any, worker: str) -> None:
+            self.lift(scheduler)  # which then gives the worker all that it may do
+
+        def remove_worker(self, scheduler: Any, worker: str, **about: Any) -> None:
+            # Later: a worker may be started in its place. Then workers that failed try again.
+            again = partial(scheduler.transitions, stimulus_id=about["stimulus_id"])
+            scheduler.loop.call_later(patience, lambda: again(self.lift(scheduler)))
+
+    client.register_plugin(Relief())
+
+
 def result_of(get: Callable[[], Any]) -> Any:
     """Return what a future gives; errors of the cluster in words."""
     from distributed import CancelledError
@@ -204,6 +231,7 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
                         raise ChildProcessError(f"{cluster} does not start: {why}") from None
                     client = stack.enter_context(Client(stack.enter_context(workers)))
                 log.info(f"dashboard: {client.dashboard_link}")
+                register_relief(client)
                 yield client
             return
         try:
@@ -215,6 +243,7 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
             raise ValueError(f"no Dask scheduler answers at {cluster}: {reason}") from None
         with client:
             _check_workers(client, cluster, starts_processes=starts_processes)
+            register_relief(client)
             yield client
 
 
