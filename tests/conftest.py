@@ -107,7 +107,7 @@ def cluster() -> Iterator[Any]:
 def chromium() -> Iterator[Any]:
     """Debian's Chromium, driven by Playwright; tests that ask for it are skipped without."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    program = shutil.which("chromium")
+    program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("needs Chromium: apt-get install chromium")
     with playwright.sync_playwright() as driver:
