@@ -54,6 +54,22 @@ FOUND = {
             "rows.csv has no column 'n_parameters'",
         ),
     ],
+    "suites": [
+        (
+            b'=== suite.json\n{"meta": {"name": "a", "metric": "sum"}, "predictions": [],'
+            b' "items": [{"item_number": Infinity, "conditions": []}]}\n',
+            "suite.json is no suite of SyntaxGym",
+        ),
+    ],
+    "formula": [
+        (b"=== f\n" + b"(" * 3000, "too many brackets"),
+    ],
+    "tables": [
+        (
+            b"=== suites\nmodel,suite,accuracy\na,b," + b"9" * 400 + b"\n",
+            "suites has accuracies that are no numbers in [0, 1]",
+        ),
+    ],
     "toml": [
         (b'=== recipe.toml\nleak-rate = "unif:0:1"\n', "recipe.toml: expected a number, uniform:"),
     ],

@@ -32,6 +32,7 @@ def interpolate(
         Replace an existing model.
     """
     from esnlm.loading import load_model
+    from esnlm.models.checks import warn_of_unknown
     from esnlm.models.interpolated import InterpolatedModel
     from esnlm.storage.model_folder import check_target
     from esnlm.text.source import open_source
@@ -46,11 +47,14 @@ def interpolate(
         if source.is_shards and model.tokenizer_ is not None:
             text = source.stream(model.tokenizer_)
         else:
-            text = model.tokenize(source.documents(split_of(model, documents)))
-        losses = [-each.score(text) for each in model.models]
-        model.fit(text).save(out)
-    for name, weight, loss in zip(models, model.weights_, losses, strict=True):
+            text = source.documents(split_of(model, documents))
+        stream = model.tokenize(text)
+        model.fit(stream).save(out)
+        warn_of_unknown(stream.tokens, model.tokenizer_)
+        parts = [*model.models, model]
+        losses = [-each._scores(stream)[stream.predicted()].mean() for each in parts]
+    for name, weight, loss in zip(models, model.weights_, losses, strict=False):
         print(f"{weight:.4f} of {name}, {loss:.4f} nats a token")
-    print(f"{out}: {-model.score(text):.4f} nats a token of {held_out}")
+    print(f"{out}: {losses[-1]:.4f} nats a token of {held_out}")
     finish(then=f"esnlm evaluate {out} TEXT")
     return 0

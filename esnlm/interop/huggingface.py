@@ -129,7 +129,7 @@ def _described(model: SequenceModel) -> Described:
         n_last, width = int(readout[0].get("n_direct", 0)), int(model.reservoir_.n_units)
         dtype = model.reservoir_.W_.dtype
     else:
-        encoder, readout, width = describe_network(getattr(model, "network", None))
+        encoder, readout, width = describe_network(getattr(model, "network", model))
     arrays = with_prefix("model.encoder", encoder[1]) | with_prefix("readout", readout[1])
     ids = _special_ids(model)
     padded = ids["padding"] is not None and ids["padding"] >= n_tokens

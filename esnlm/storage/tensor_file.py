@@ -136,7 +136,7 @@ def read_tensors(path: Path) -> Arrays:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
     for name, array in arrays.items():
-        _check_numbers(name, array)
+        _check_numbers(f"{name} of {path}", array)
     return arrays
 
 

@@ -68,7 +68,11 @@ class Formula:
     def __post_init__(self) -> None:
         """Parse the text."""
         parser = _Parser(self.text)
-        node = parser.level(0)
+        try:
+            node = parser.level(0)
+        except RecursionError:
+            shown = f"{self.text[:20]!r}..."
+            raise FormulaError(f"{shown}: too many brackets stand in each other") from None
         parser.close("")
         if not _is_truth(node):
             raise FormulaError(f"{self.text!r} is a number, expected a condition with <, > or =")

@@ -147,7 +147,7 @@ def read_published(path: str | Path, suites: Sequence[Suite]) -> dict[str, dict[
         raise ValueError(f"{path} has no accuracies of suites: {expectation}")
     if "prediction" in table:
         table = table[(table["prediction"] == 1) & (table["level"] == "suite")]
-    accuracies = pd.to_numeric(table["accuracy"], errors="coerce")
+    accuracies = pd.to_numeric(table["accuracy"].astype(str), errors="coerce")
     if not accuracies.between(0, 1).all():
         raise ValueError(f"{path} has accuracies that are no numbers in [0, 1]")
     models: dict[str, dict[str, float]] = {}

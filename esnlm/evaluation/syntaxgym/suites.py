@@ -46,7 +46,7 @@ def read_suites(path: str | Path) -> list[Suite]:
             raise SuiteError(f"{name}: {error}") from error
         except FormulaError as error:
             raise SuiteError(f"{name}: a prediction is no formula: {error}") from error
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise SuiteError(
                 f"{name} is no suite of SyntaxGym: expected JSON with meta, predictions and items"
                 f" of conditions of regions ({type(error).__name__}: {error})"
