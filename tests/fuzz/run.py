@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -22,8 +23,10 @@ _FORM_SHARE = 0.8
 
 def main(name: str, seconds: str | None = None) -> None:
     """Run a target for its seconds; libFuzzer ends the process."""
-    # numba compiles kernels: it does not know what Atheris would put into them.
-    with atheris.instrument_imports(include=["esnlm", "tomllib"], exclude=["esnlm.kernels"]):
+    # numba compiles kernels, and does not know what Atheris would put into them.
+    for module in (Path(__file__).parents[2] / "esnlm" / "kernels").glob("*.py"):
+        import_module(f"esnlm.kernels.{module.stem}")
+    with atheris.instrument_imports(include=["esnlm", "tomllib"]):
         from fuzz import targets
     from fuzz.mutation import mutated
 
