@@ -110,7 +110,7 @@ for name in ("fcntl", "resource"):
     else:
         raise SystemExit(name)
 assert not hasattr(os, "sched_getaffinity") and not hasattr(signal, "SIGKILL")
-lacks = {"torch", "transformers", "lm_eval", "minicons", "fastapi", "starlette", "uvicorn", "optuna"}
+lacks = "torch transformers lm_eval minicons fastapi starlette uvicorn optuna".split()
 for module in pkgutil.walk_packages(esnlm.__path__, "esnlm."):
     if ".exported" in module.name or module.name.endswith("__main__"):
         continue
