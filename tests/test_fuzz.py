@@ -62,7 +62,11 @@ FOUND = {
         ),
     ],
     "formula": [
-        (b"=== f\n" + b"(" * 3000, "too many brackets"),
+        (b"=== f\n" + b"(" * 400, "too many brackets"),
+        (
+            b"=== f\n1" + b"+1" * 3000 + b"<2",
+            "expected at most 500",
+        ),
     ],
     "tables": [
         (

@@ -18,6 +18,8 @@ _TOKEN = re.compile(
     r"\s*(?:\(\s*(?P<number>\d+|\*)\s*;\s*%(?P<condition>[^%]+)%\s*\)"
     r"|(?P<constant>\d+(?:\.\d*)?)|(?P<mark>[-+<>=&|()\[\]]))"
 )
+# Regions, numbers and marks of a formula: longer ones would nest too deep.
+_LONGEST = 500
 #: Operators from those that bind least.
 _LEVELS = ("|", "&", "<>=", "+-")
 _TRUTHS = ("|", "&", "<>=")
@@ -108,6 +110,11 @@ class _Parser:
                 )
             place = match.end()
             self.tokens.append(_token(match))
+        if len(self.tokens) > _LONGEST:
+            raise FormulaError(
+                f"{text[:20]!r}... has {len(self.tokens)} regions, numbers and marks, expected at"
+                f" most {_LONGEST}"
+            )
         self.tokens.append("")
 
     def level(self, place: int) -> Node:
