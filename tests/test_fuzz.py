@@ -69,6 +69,7 @@ FOUND = {
         ),
     ],
     "tables": [
+        (b"=== suites.csv.gz\nmodel,suite,accuracy\n", "suites.csv.gz is not a CSV: Not a gzipped"),
         (
             b"=== suites\nmodel,suite,accuracy\na,b," + b"9" * 400 + b"\n",
             "suites has accuracies that are no numbers in [0, 1]",

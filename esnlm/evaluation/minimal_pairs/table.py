@@ -1,6 +1,8 @@
 """Accuracies by paradigm, by phenomenon and overall: of a model, and as others published them."""
 
+import zlib
 from collections.abc import Mapping, Sequence
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resamp
 from esnlm.evaluation.minimal_pairs.records import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
 from esnlm.utils.arrays import Bools, Floats, Ints64
+
+#: What pandas raises of a file that is no CSV, or not compressed as its name says.
+NOT_A_CSV = (UnicodeDecodeError, pd.errors.ParserError, BadGzipFile, EOFError, zlib.error)
 
 #: What a tie counts, by the column of accuracies.
 TIES = {"accuracy": 0.5, "strict": 0.0, "correct": 1.0}
@@ -149,7 +154,7 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
         table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
     except pd.errors.EmptyDataError:
         table = pd.DataFrame()
-    except (UnicodeDecodeError, pd.errors.ParserError) as error:
+    except NOT_A_CSV as error:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
     if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):
         groups = table.groupby("model", sort=False)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs.scores import frame, token_log_likelihoods
+from esnlm.evaluation.minimal_pairs.table import NOT_A_CSV
 from esnlm.evaluation.syntaxgym.formulas import Region
 from esnlm.evaluation.syntaxgym.suites import Suite
 from esnlm.text.boundaries import needed
@@ -140,7 +141,7 @@ def read_published(path: str | Path, suites: Sequence[Suite]) -> dict[str, dict[
     expectation = "expected the columns model, suite and accuracy, or a CSV of `esnlm syntaxgym`"
     try:
         table = pd.read_csv(path)
-    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except (*NOT_A_CSV, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}; {expectation}") from error
     name = next((name for name in _MODEL if name in table), None)
     if name is None or not {"suite", "accuracy"} <= set(table.columns):
