@@ -148,7 +148,7 @@ def interrupts_blocked() -> Iterator[None]:
 
     On Windows they do: there a process ignores them once it has a `Lifeline`.
     """
-    # A mask alone would let any thread that is there already have the signal.
+    # With a mask alone, a thread that already runs could receive the signal.
     with interrupts_deferred():
         if not hasattr(signal, "pthread_sigmask"):
             yield
