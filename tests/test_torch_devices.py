@@ -56,6 +56,7 @@ NETWORKS = [
     pytest.param(
         "laerc", {"n_dims": 8, "n_layers": 2, "reservoir_gradient": True}, id="laerc-gradient"
     ),
+    pytest.param("gpt", {"n_units": 8, "n_layers": 1, "n_heads": 2}, id="gpt"),
     pytest.param("gpt2", {"n_units": 8, "n_layers": 1, "n_heads": 2}, id="gpt2", marks=HF),
 ]
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)

@@ -72,6 +72,46 @@ def test_weights_and_vectors_move_as_by_adamw_and_sparse_adam() -> None:
     assert torch.equal(made.table.weight[unread], Vectors(True).table.weight[unread])
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon from 2.9 on")
+def test_hidden_matrices_move_as_by_muon_and_the_rest_as_by_adamw() -> None:
+    def made() -> Any:
+        torch.manual_seed(0)
+        return network_class("gpt")(11, n_units=8, n_heads=2, n_layers=1, dropout=0.0)
+
+    ours, theirs = made(), made()
+    optimizer = Optimizer(ours, Plan(optimizer="muon", weight_decay=0.1))
+    hidden = [p for p in theirs.layers.parameters() if p.dim() == 2]
+    others = [p for p in theirs.parameters() if all(p is not each for each in hidden)]
+    matrices = [p for p in others if p.dim() > 1]
+    parts = [
+        torch.optim.Muon(hidden, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(matrices, lr=0.01, weight_decay=0.1),
+        torch.optim.AdamW([p for p in others if p.dim() == 1], lr=0.01, weight_decay=0.0),
+    ]
+    tokens = torch.arange(24).remainder(11).reshape(2, 12)
+    for number in range(3):
+        for network in (ours, theirs):
+            read = network.encode(tokens[:, :-1])[0].flatten(0, 1)
+            network.loss(read, tokens[:, 1:].flatten()).mean().backward()
+        optimizer.step(number, 0.01)
+        for part in parts:
+            part.step()
+            part.zero_grad()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other)
+    again = Optimizer(ours, Plan(optimizer="muon"))
+    for parameter in ours.parameters():
+        moments = optimizer.moments(parameter)
+        again.restore(parameter, moments)
+        assert again.moments(parameter).keys() == moments.keys()
+
+
+def test_muon_needs_a_torch_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ValueError, match=r"muon needs 2\.9"):
+        Optimizer(network_class("gpt")(11, n_units=8, n_heads=2), Plan(optimizer="muon"))
+
+
 @pytest.mark.parametrize("clip", [None, 1e-3, 0.2, 1e3])
 def test_sparse_gradients_are_stepped_and_clipped_as_dense_ones(clip: float | None) -> None:
     found = [stepped(sparse, clip, optimizer="sgd", weight_decay=0.0) for sparse in (True, False)]

@@ -543,7 +543,7 @@ def test_bad_plans_and_corpora_are_named() -> None:
             "warmup and hold must add",
         ),
         ({"final": 2.0}, "final must lie in"),
-        ({"optimizer": "adam"}, "optimizer must be one of adamw, sgd, got 'adam'"),
+        ({"optimizer": "adam"}, "optimizer must be one of adamw, muon, sgd, got 'adam'"),
         ({"patience": 5}, "leave out patience, or change optimizer"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -85,7 +85,7 @@ class ReadoutOptions:
 @group(
     "Training by gradient",
     "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, esn+mlp,"
-    " lstm, gpt2, mts-lstm, aerc, laerc, transformer and others, in the settings of its paper"
+    " lstm, gpt, gpt2, mts-lstm, aerc, laerc, transformer and others, in their papers' settings"
     " unless options say otherwise. --option NAME=VALUE sets any other parameter of the"
     " network, and reservoir options are those of esn, esn+i and esn+mlp. Several processes:"
     " torchrun --nproc-per-node=N -m -- esnlm train ...",

@@ -1,4 +1,6 @@
-"""Attention of every place of a text to the last places of its sequence."""
+"""Residual layers: attention to the last places of a sequence, and hidden units."""
+
+from collections import OrderedDict
 
 import numpy as np
 import torch
@@ -84,3 +86,11 @@ class Attention(nn.Module):
         before, own = shares.to(v.dtype).split(size, dim=-1)
         outputs = before @ v[:-1] + own @ v[1:]
         return outputs.transpose(1, 2).reshape(n_chunks * size, width)[:n]
+
+
+def feed_forward(width: int, n_hidden: int) -> nn.Sequential:
+    """``B gelu(A LayerNorm(z) + a) + b``, small at first."""
+    up, down = nn.Linear(width, n_hidden), nn.Linear(n_hidden, width)
+    nn.init.normal_(down.weight, std=0.02)
+    layers = OrderedDict(norm=nn.LayerNorm(width), up=up, activation=nn.GELU(), down=down)
+    return nn.Sequential(layers)

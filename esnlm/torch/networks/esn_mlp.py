@@ -1,6 +1,5 @@
 """A frozen reservoir beside the last tokens, read by residual layers: a nonlinear readout."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from esnlm.readouts.class_based.direct_connections import PairCounts
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import on_device
-from esnlm.torch.networks.attention import Attention
+from esnlm.torch.networks.attention import Attention, feed_forward
 from esnlm.torch.networks.dropout import Dropout
 from esnlm.torch.networks.esn import ReservoirNetwork
 from esnlm.torch.networks.network import SHARE, Settings, State, decaying
@@ -104,7 +103,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
             self.pair_vectors = _vectors(n_pairs + 1, width)
         if self.attention:
             self.attend = Attention(width, self.n_heads, self.attention)
-        self.blocks = nn.ModuleList(_residual(width, self.n_hidden) for _ in range(self.n_blocks))
+        self.blocks = nn.ModuleList(
+            feed_forward(width, self.n_hidden) for _ in range(self.n_blocks)
+        )
         self.norm = nn.LayerNorm(width)
         kind: Any = TwoLevelSoftmax if self.two_level else nn.Linear
         self.output = kind(width, self.n_tokens)
@@ -261,14 +262,6 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         states = super().harvest(tokens, starts).double()
         self.mean.copy_(states.mean(dim=0))
         self.deviation.copy_(states.std(dim=0, correction=0).clamp(min=_LEAST_DEVIATION))
-
-
-def _residual(width: int, n_hidden: int) -> nn.Sequential:
-    """``B gelu(A LayerNorm(z) + a) + b``, small at first."""
-    up, down = nn.Linear(width, n_hidden), nn.Linear(n_hidden, width)
-    nn.init.normal_(down.weight, std=0.02)
-    layers = OrderedDict(norm=nn.LayerNorm(width), up=up, activation=nn.GELU(), down=down)
-    return nn.Sequential(layers)
 
 
 def _vectors(n: int, width: int) -> nn.Embedding:

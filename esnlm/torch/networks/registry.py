@@ -16,6 +16,7 @@ NETWORKS: dict[str, tuple[str, str]] = {
     "esn+i": ("esn", "EchoStateNetworkWithEmbedding"),
     "esn+mlp": ("esn_mlp", "EchoStateNetworkWithMLP"),
     "lstm": ("lstm", "LSTM"),
+    "gpt": ("gpt", "GPT"),
     "gpt2": ("gpt2", "GPT2"),
     "mts-lstm": ("multi_timescale_lstm", "MultiTimescaleLSTM"),
     "awd-lstm": ("multi_timescale_lstm", "AWDLSTM"),

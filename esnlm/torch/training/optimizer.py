@@ -15,12 +15,17 @@ from esnlm.torch.training.plan import Plan
 from esnlm.utils.arrays import Array, Arrays
 from esnlm.utils.state_dict import under_prefix, with_prefix
 
+Group = dict[str, Any]
+
 # Steps after which parameters of sparse gradients decay, for all of these steps at once.
 _DECAY_EVERY = 8
 
 
 class Optimizer:
-    """AdamW or SGD, as the plan says, and SparseAdam in its place where gradients are sparse.
+    """AdamW, Muon or SGD, as the plan says, and SparseAdam where gradients are sparse.
+
+    Muon (Jordan et al. 2024) moves the matrices between embeddings and output, with steps of the
+    size of AdamW's (Liu et al. 2025), and AdamW the rest.
 
     SparseAdam moves the vectors that a step has read and no others, so that a step costs as much
     as what it read. A vector that is seldom read moves once for each reading, where AdamW's
@@ -30,7 +35,7 @@ class Optimizer:
     """
 
     def __init__(self, network: Network, plan: Plan) -> None:
-        """Build SGD for all parameters, or AdamW for dense gradients and SparseAdam for others."""
+        """Build the optimisers of all parameters; ValueError where torch lacks Muon."""
         self._network = network
         groups = network.parameter_groups(plan.weight_decay)
         dense = [group for group in groups if not group.get("sparse")]
@@ -45,6 +50,9 @@ class Optimizer:
         if plan.optimizer == "sgd":
             self._parts.append(torch.optim.SGD(dense + sparse, lr=rate))
         else:
+            if plan.optimizer == "muon":
+                dense, hidden = _hidden_apart(network, dense)
+                self._parts.append(_muon(hidden, rate))
             # One pass over weights and moments, where torch's default makes a dozen.
             fused = True if network.device.type in ("cpu", "cuda") else None
             self._parts.append(torch.optim.AdamW(dense, lr=rate, betas=plan.betas, fused=fused))
@@ -143,6 +151,35 @@ class Optimizer:
         scale = (most / (nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
         for gradient in values:
             gradient.mul_(scale)
+
+
+def _hidden_apart(network: Network, groups: list[Group]) -> tuple[list[Group], list[Group]]:
+    """Return groups without the matrices between embeddings and output, and groups of these."""
+    ends = [part for part in network.modules() if isinstance(part, nn.Embedding)]
+    ends += [part for name, part in network.named_modules() if name == "output"]
+    at_ends = {parameter for part in ends for parameter in part.parameters()}
+
+    def is_hidden(parameter: nn.Parameter) -> bool:
+        return parameter.dim() == 2 and parameter not in at_ends
+
+    def part(hidden: bool) -> list[Group]:
+        parts = [g | {"params": [p for p in g["params"] if is_hidden(p) == hidden]} for g in groups]
+        return [each for each in parts if each["params"]]
+
+    return part(False), part(True)
+
+
+def _muon(groups: list[Group], rate: float) -> torch.optim.Optimizer:
+    """Return Muon; ValueError where this torch lacks it, or there is no matrix for it."""
+    kind: Any = getattr(torch.optim, "Muon", None)
+    if kind is None:
+        raise ValueError(
+            f"optimizer must be adamw with torch {torch.__version__}: muon needs 2.9, got muon"
+        )
+    if not groups:
+        raise ValueError("optimizer must be adamw: no matrix lies between embeddings and output")
+    optimizer: torch.optim.Optimizer = kind(groups, lr=rate, adjust_lr_fn="match_rms_adamw")
+    return optimizer
 
 
 class RowAdam(torch.optim.SparseAdam):

@@ -48,10 +48,10 @@ class Plan:
     n_passes: int = limited(1, Count(), steps=OneOf((None,)))
     #: Steps of the run, which may end inside a pass; None: ``n_passes`` times those of a pass.
     steps: int | None = limited(None, Count(none=True))
-    optimizer: str = limited("adamw", OneOf(("adamw", "sgd")))
+    optimizer: str = limited("adamw", OneOf(("adamw", "muon", "sgd")))
     learning_rate: float = limited(1e-3, Number(0, open="low"))
     weight_decay: float = limited(0.01, Number(0))
-    betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=OneOf(("adamw",)))
+    betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=OneOf(("adamw", "muon")))
     #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
     #: those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
     #: then on the averages are scored, and they are the result. None: never.
