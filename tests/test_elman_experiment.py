@@ -12,11 +12,12 @@ from esnlm import Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.runs.grid import read_rows
 from esnlm.studies.elman import command as elman
-from esnlm.studies.elman.experts import contexts_of, describe_experts, gate_information
+from esnlm.studies.elman.assignments import ASSIGNMENTS, context_experts, word_clusters
+from esnlm.studies.elman.experts import describe_experts, gate_information
 from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, principal_components
 from esnlm.studies.elman.presets import PRESETS, Settings, preset
-from esnlm.studies.elman.run import run_readout
-from esnlm.studies.elman.states import drive, make_corpora, make_grammar
+from esnlm.studies.elman.run import fit_readout, run_readout
+from esnlm.studies.elman.states import contexts_of, drive, make_corpora, make_grammar
 from esnlm.studies.elman.tables import write_summary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -171,6 +172,38 @@ def test_the_preset_of_the_paper_gives_the_rows_of_its_report(name, features):
     assert found["n_parameters"] == row["n_parameters"]
 
 
+def test_the_supervised_mixture_of_the_paper_has_ten_experts_of_words():
+    settings = preset("rachez2012", train_sentences=400)
+    corpora, driven = make_corpora(settings, 0), drive(settings, 12, 2, 0)
+    fitted = fit_readout("factored", settings, 0, driven.train, corpora, driven.embedding)
+    parts = [np.flatnonzero(fitted.word_class_ == expert) for expert in range(10)]
+    assert sorted(np.concatenate(parts)) == list(range(24))
+    assert all(len(part) for part in parts)
+    assert np.array_equal(fitted.word_class_, word_clusters(driven.embedding, 10, 0))
+    one_hot = drive(settings, 12, 0, 0)
+    fitted = fit_readout("factored", settings, 0, one_hot.train, corpora, one_hot.embedding)
+    assert fitted.n_classes_used_ == 10
+
+
+def test_experts_by_position_and_by_length_of_the_sentence():
+    corpora = make_corpora(Settings(train_sentences=50, test_sentences=20), 0)
+    end = corpora.grammar.vocabulary.index(".")
+    sentences = np.split(corpora.train, np.flatnonzero(corpora.train == end)[:-1] + 1)
+    position = np.concatenate([np.arange(len(words)) for words in sentences])
+    length = np.concatenate([np.full(len(words), len(words) - 1) for words in sentences])
+    assert np.array_equal(context_experts("position", corpora, 10), position[1:])
+    assert np.array_equal(context_experts("length", corpora, 10), length[1:])
+    assert np.array_equal(context_experts("position", corpora, 3), position[1:].clip(max=2))
+
+
+@pytest.mark.parametrize("assignment", ASSIGNMENTS)
+def test_every_assignment_of_experts_is_above_the_oracle_and_below_unigrams(assignment):
+    settings = preset("rachez2012", train_sentences=400, assignment=assignment)
+    setting = {"readout": "factored", "features": 2, "n_units": 12, "seed": 0}
+    row = run_readout(settings, setting)
+    assert row["oracle_perplexity"] < row["perplexity"] < 14
+
+
 def test_options_stand_before_those_of_the_preset(tmp_path):
     options = ["--sizes", 4, "--readouts", "mlp", "--features", 2, "--seeds", 1, "--no-plots"]
     small = ["--train-sentences", 60, "--test-sentences", 40, "--jobs", 1]
@@ -232,6 +265,7 @@ def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value, cap
             "--features must be at most the 24 words of the grammar where they",
         ),
         (["--seeds", -3], "--seeds must be at least 1, got -3"),
+        (["--assignment", "luck"], '"luck" for --assignment. Choose from: "clusters", "frequency"'),
         (["--experts", 0], "--experts must be at least 1, got 0"),
         (["--jobs", 0], "--jobs must be at least 1, got 0"),
         (["--train-sentences", 0], "--train-sentences must be at least 10, got 0"),

@@ -1,8 +1,9 @@
 """Mixture of experts: a gate chooses, state by state, whose distribution to trust."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,6 +17,11 @@ from esnlm.readouts.base.passes import Passes
 from esnlm.readouts.mixture.em import Experts, Prior
 from esnlm.readouts.mixture.experts import LinearExperts, SoftmaxExperts
 from esnlm.readouts.mixture.optimize import ConvergenceMonitor, QuasiNewtonMemory
+from esnlm.readouts.mixture.supervised import (
+    AssignedBlocks,
+    SupervisedExperts,
+    check_assignment,
+)
 from esnlm.readouts.mixture.whitening import Parts, Source, Whitening, prepare
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.sums import Sums
@@ -39,6 +45,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
     acceleration), and halves it until the penalised log-likelihood does not fall. Experts share a
     prior that draws them together, and held-out rows decide which iteration to keep: without the
     two the mixture overfits at once.
+
+    Where the caller knows the expert of each training row, such as the position of the word in its
+    sentence, ``assignment`` makes this the supervised mixture (§3.3.2). `ClassFactoredReadout` is
+    the one whose experts have a part of the labels each.
 
     Parameters
     ----------
@@ -115,6 +125,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         "whitening_mean_": "f N", "whitening_map_": "f N M", "n_iter_": "i",
     }  # fmt: skip
 
+    _assignment = cast("Ints | None", None)  # no parameter: a dataclass skips what has no type
+
     _: KW_ONLY
     n_experts: int = limited(10, Count())
     experts: str = limited("softmax", OneOf(("linear", "softmax")))
@@ -133,6 +145,39 @@ class MixtureOfExpertsReadout(BufferedReadout):
     n_threads: int | None = None
     random_state: Any = None
     verbose: bool = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike, assignment: ArrayLike | None = None) -> Self:
+        """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit.
+
+        ``assignment`` (n,): the expert of each row, 0 .. n_experts - 1; None: EM estimates it.
+        """
+        with self._assigned(assignment):
+            return super().fit(X, y)
+
+    def fit_blocks(
+        self,
+        blocks: Blocks,
+        classes: ArrayLike,
+        *,
+        held_out: Blocks | None = None,
+        assignment: ArrayLike | None = None,
+    ) -> Self:
+        """Learn from blocks, see `StreamingReadout.fit_blocks`.
+
+        ``assignment`` is that of `fit`, for the rows of all blocks in order.
+        """
+        with self._assigned(assignment):
+            return super().fit_blocks(blocks, classes, held_out=held_out)
+
+    @contextmanager
+    def _assigned(self, assignment: ArrayLike | None) -> Iterator[None]:
+        """Train with this assignment of experts in the ``with`` block."""
+        if assignment is not None:
+            self._assignment = check_assignment(assignment, self.n_experts, self.experts)
+        try:
+            yield
+        finally:
+            self._assignment = None
 
     def gate_proba(self, X: ArrayLike) -> Array:
         """P(z|x), of the gate before the label is seen: X (n, n_units) -> (n, n_experts)."""
@@ -178,12 +223,16 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     def _solve(self, blocks: Blocks | Parts, held_out: Blocks | None) -> None:
         """Set the likeliest parameters that EM reaches from several starts."""
-        stops = self.early_stopping
+        stops, n_labels = self.early_stopping, len(self.classes_)
+        if self._assignment is not None:
+            assert not isinstance(blocks, Parts)
+            blocks = AssignedBlocks(blocks, self._assignment, n_labels)
+            n_labels *= self.n_experts
         with one_blas_thread():
             rows = prepare(
                 blocks,
                 held_out if stops else None,
-                sizes=(self.n_features_in_, len(self.classes_)),
+                sizes=(self.n_features_in_, n_labels),
                 buffer_size=self.buffer_size,
                 hold_out_every=round(1 / self.validation_fraction) if stops else 0,
                 n_threads=self.n_threads,
@@ -265,7 +314,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         sizes = self.n_experts, len(self.classes_), prior or self._prior()
         if self.experts == "linear":
             return LinearExperts(*sizes, n_conjugate=self.n_conjugate, variance=self.variance)
-        return SoftmaxExperts(*sizes, n_conjugate=self.n_conjugate)
+        kind = SoftmaxExperts if self._assignment is None else SupervisedExperts
+        return kind(*sizes, n_conjugate=self.n_conjugate)
 
     def _weights(self) -> Array:
         check_is_fitted(self, "expert_coef_")

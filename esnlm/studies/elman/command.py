@@ -19,6 +19,7 @@ from esnlm.options.common import Folder, Sizes, finish, group, names, results_fo
 from esnlm.options.values import Cluster, LeakRate, integer, number, positive, real
 from esnlm.runs.grid import Row, run_grid
 from esnlm.studies.elman import READOUTS
+from esnlm.studies.elman.assignments import ASSIGNMENTS
 from esnlm.studies.elman.presets import FEATURES, PRESETS, Settings, preset
 from esnlm.utils.memory import check_memory
 
@@ -93,7 +94,11 @@ class ElmanOptions:
     seeds: Annotated[int, integer("K", 1)] = 3
     """Run seeds 0 .. K-1."""
     experts: Annotated[int, integer("K", 1)] = 10
-    """Experts of the mixture."""
+    """Experts of the mixture, and of the supervised one (factored)."""
+    assignment: Literal[ASSIGNMENTS] = "clusters"  # type: ignore[valid-type]
+    """What assigns words to the experts of the supervised mixture: clusters of words by their
+    features (by mean states where there are none), bins of frequency, the position in the
+    sentence, or its length."""
     spectral_radius: Annotated[float | None, _AtLeastZero] = None
     """Spectral radius of the recurrent weights; 0: units apart (default: the preset's)."""
     input_scaling: Annotated[float | None, positive("S")] = None

@@ -13,26 +13,8 @@ from esnlm.storage.atomic import write_whole
 from esnlm.storage.results import markdown_table
 from esnlm.studies.elman.presets import Settings
 from esnlm.studies.elman.run import fit_readout
-from esnlm.studies.elman.states import drive, make_corpora
-from esnlm.utils.arrays import Floats, Tokens
-
-
-def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:
-    """Contexts of ``tokens[1:]``, where ``end`` is the token of the full stop.
-
-    Columns: ``last`` token just read; ``position`` words read of the sentence, 0 before its first;
-    ``length`` words of the sentence that the next token belongs to, without the full stop;
-    ``target`` the next token.
-
-    >>> contexts = contexts_of(np.array([0, 1, 9, 2, 1, 1, 9]), end=9)
-    >>> contexts["position"].tolist(), contexts["length"].tolist()
-    ([1, 2, 0, 1, 2, 3], [2, 2, 3, 3, 3, 3])
-    """
-    sentence = np.append(0, np.cumsum(tokens[:-1] == end))
-    words = pd.DataFrame({"target": tokens}).groupby(sentence)["target"]
-    position, length = words.cumcount(), words.transform("size") - 1
-    contexts = pd.DataFrame({"position": position, "length": length, "target": tokens}).iloc[1:]
-    return contexts.assign(last=tokens[:-1]).reset_index(drop=True)
+from esnlm.studies.elman.states import contexts_of, drive, make_corpora
+from esnlm.utils.arrays import Floats
 
 
 def write_experts(settings: Settings, n_units: int, features: int, folder: Path) -> None:

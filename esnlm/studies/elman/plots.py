@@ -20,7 +20,7 @@ _READOUTS = {
     "ridge": ("ridge", figures.BLUE, "o"),
     "softmax": ("softmax", figures.ORANGE, "s"),
     "moe": ("mixture of experts", figures.GREEN, "^"),
-    "factored": ("class-factored", figures.PINK, "D"),
+    "factored": ("supervised mixture", figures.PINK, "D"),
     "mlp": ("network of a hidden layer", figures.SKY, "v"),
 }
 #: Groups of word classes in figure 5, which has nouns and verbs in either number.

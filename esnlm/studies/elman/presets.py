@@ -11,15 +11,17 @@ class Settings:
     ``leak_rate`` is that of `Reservoir`. ``reset`` is "sentence", where each sentence is read from
     the zero state after its full stop, or "never". ``standardised`` states have mean zero and
     variance one on the training corpus. ``word_features`` is "spectral" or "gradient": the kind
-    that drives the reservoir where there are any. Softmax and factored readouts choose from
-    ``penalties``. ``hidden`` is the number of the network's
-    hidden units, ``hidden_alpha`` its L2 penalty.
+    that drives the reservoir where there are any. Both mixtures have ``experts``, and
+    ``assignment`` says which one of the supervised mixture predicts a word. Softmax and factored
+    readouts choose from ``penalties``. ``hidden`` is the number of the network's hidden units,
+    ``hidden_alpha`` its L2 penalty.
     ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
     """
 
     train_sentences: int = 5500
     test_sentences: int = 5500
     experts: int = 10
+    assignment: str = "clusters"
     spectral_radius: float = 1.28
     input_scaling: float = 0.2
     leak_rate: Any = ("uniform", 0.2, 1.0)

@@ -26,10 +26,11 @@ from esnlm.readouts.sklearn.classifier import ClassifierReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.studies.elman import READOUTS
+from esnlm.studies.elman.assignments import OF_CONTEXTS, context_experts, word_clusters
 from esnlm.studies.elman.presets import Settings
 from esnlm.studies.elman.states import HELD_OUT, Corpora, drive, make_corpora
 from esnlm.utils import __version__
-from esnlm.utils.arrays import Array, Floats, Tokens
+from esnlm.utils.arrays import Array, Floats, Ints, Tokens
 from esnlm.utils.validation import OneOf
 
 #: Readouts that stop by those sentences, and are not trained on them.
@@ -66,49 +67,79 @@ def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingRea
         max_iter=PASSES,
         random_state=seed,
     )
+    mixture = [MixtureOfExpertsReadout(n_experts=settings.experts, random_state=seed)]
+    factored = [
+        ClassFactoredReadout(
+            n_classes=settings.experts,
+            clustering=settings.assignment,
+            class_readout=part,
+            word_readout=part,
+            random_state=seed,
+        )
+        for part in softmax
+    ]
     kinds: dict[str, list[Any]] = {
         "ridge": [RidgeReadout()],
         "softmax": softmax,
-        "moe": [MixtureOfExpertsReadout(n_experts=settings.experts, random_state=seed)],
-        "factored": [
-            ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
-            for part in softmax
-        ],
+        "moe": mixture,
+        "factored": mixture if settings.assignment in OF_CONTEXTS else factored,
         "mlp": [ClassifierReadout(classifier=network, patience=PATIENCE)],
     }
     return kinds[name]
 
 
 def fit_readout(
-    name: str, settings: Settings, seed: int, states: Array, corpora: Corpora
+    name: str,
+    settings: Settings,
+    seed: int,
+    states: Array,
+    corpora: Corpora,
+    embedding: Floats | None = None,
 ) -> StreamingReadout:
     """Fit the readout of this name on the training corpus.
 
     Among several penalties the one that gives the last tenth of the training sentences the
-    highest likelihood is fitted again on all of them. Mixture and network are not trained on
-    those sentences: they decide when it stops.
+    highest likelihood is fitted again on all of them. Mixtures and network are not trained on
+    those sentences: they decide when it stops. ``embedding`` (V, F) are the word features, by
+    which the supervised mixture clusters words.
     """
     candidates = make_readouts(name, settings, seed)
-    best = 0
-    if name in STOPPED or len(candidates) > 1:
-        fits, nats = held_out_fits(candidates, name in STOPPED, states, corpora)
+    assignment = None
+    if name == "factored" and settings.assignment in OF_CONTEXTS:
+        assignment = context_experts(settings.assignment, corpora, settings.experts)
+    elif name == "factored" and settings.assignment == "clusters" and embedding is not None:
+        clusters = word_clusters(embedding, settings.experts, seed)
+        for candidate in candidates:
+            candidate.set_params(n_classes=None, clustering=clusters)
+    best, stop = 0, name in STOPPED or assignment is not None
+    if stop or len(candidates) > 1:
+        fits, nats = held_out_fits(candidates, stop, states, corpora, assignment)
         best = int(np.argmin(nats))
-        if name in STOPPED:
+        if stop:
             return fits[best]
     classes = np.arange(len(corpora.grammar.vocabulary))
     return candidates[best].fit_blocks(ArrayBlocks(states, corpora.train[1:]), classes)
 
 
 def held_out_fits(
-    candidates: Sequence[StreamingReadout], stop: bool, states: Array, corpora: Corpora
+    candidates: Sequence[StreamingReadout],
+    stop: bool,
+    states: Array,
+    corpora: Corpora,
+    assignment: Ints | None = None,
 ) -> tuple[list[StreamingReadout], list[float]]:
-    """Readouts fitted without the last tenth of the training sentences, and its nats a token."""
+    """Readouts fitted without the last tenth of the training sentences, and its nats a token.
+
+    ``assignment`` (T - 1,) are the experts of the training words.
+    """
     targets, cut = corpora.train[1:], corpora.held_out - 1
     classes = np.arange(len(corpora.grammar.vocabulary))
     part = ArrayBlocks(states[:cut], targets[:cut])
     held_out = ArrayBlocks(states[cut:], targets[cut:])
-    judges = held_out if stop else None
-    fits = [clone(each).fit_blocks(part, classes, held_out=judges) for each in candidates]
+    options: dict[str, Any] = {"held_out": held_out if stop else None}
+    if assignment is not None:
+        options["assignment"] = assignment[:cut]
+    fits = [clone(each).fit_blocks(part, classes, **options) for each in candidates]
     nats = [-float(fit.predict_log_proba_of(held_out.X, held_out.y).mean()) for fit in fits]
     return fits, nats
 
@@ -123,17 +154,17 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     corpora = make_corpora(settings, seed)
     driven = drive(settings, setting["n_units"], setting["features"], seed)
     driven_at = time.perf_counter()
-    readout = fit_readout(setting["readout"], settings, seed, driven.train, corpora)
+    name, embedding = setting["readout"], driven.embedding
+    readout = fit_readout(name, settings, seed, driven.train, corpora, embedding)
     fitted_at = time.perf_counter()
     row = _test_scores(readout.predict_proba(driven.test), corpora)
     scored_at = time.perf_counter()
     trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
-    embedding = 0 if driven.embedding is None else driven.embedding.size
     part: Any = getattr(readout, "word_readout", getattr(readout, "classifier", readout))
     return {
         **row,
         **{f"train_{name}": value for name, value in trained.items()},
-        "n_parameters": readout.n_parameters_ + embedding,
+        "n_parameters": readout.n_parameters_ + (0 if embedding is None else embedding.size),
         # Ridge's own choice, or that of the softmax parts, or of the network.
         "alpha": float(getattr(part, "alpha_", part.alpha)),
         "drive_seconds": round(driven.train_seconds, 3),

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from esnlm.features.online import WordFeatures
 from esnlm.features.spectral import SpectralWordFeatures
@@ -55,6 +56,24 @@ def make_grammar(text: str) -> ElmanGrammar:
     if quotas := options.get("length_quotas"):
         options["length_quotas"] = {int(length): weight for length, weight in quotas.items()}
     return ElmanGrammar(**options)
+
+
+def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:
+    """Contexts of ``tokens[1:]``, where ``end`` is the token of the full stop.
+
+    Columns: ``last`` token just read; ``position`` words read of the sentence, 0 before its first;
+    ``length`` words of the sentence that the next token belongs to, without the full stop;
+    ``target`` the next token.
+
+    >>> contexts = contexts_of(np.array([0, 1, 9, 2, 1, 1, 9]), end=9)
+    >>> contexts["position"].tolist(), contexts["length"].tolist()
+    ([1, 2, 0, 1, 2, 3], [2, 2, 3, 3, 3, 3])
+    """
+    sentence = np.append(0, np.cumsum(tokens[:-1] == end))
+    words = pd.DataFrame({"target": tokens}).groupby(sentence)["target"]
+    position, length = words.cumcount(), words.transform("size") - 1
+    contexts = pd.DataFrame({"position": position, "length": length, "target": tokens}).iloc[1:]
+    return contexts.assign(last=tokens[:-1]).reset_index(drop=True)
 
 
 @lru_cache(maxsize=2)
