@@ -146,7 +146,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     random_state: Any = None
     verbose: bool = False
 
-    def fit(self, X: ArrayLike, y: ArrayLike, assignment: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, *, assignment: ArrayLike | None = None) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit.
 
         ``assignment`` (n,): the expert of each row, 0 .. n_experts - 1; None: EM estimates it.
