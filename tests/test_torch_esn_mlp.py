@@ -32,11 +32,14 @@ pytestmark = pytest.mark.torch
 
 V = 40
 RESERVOIR = {"n_units": 30, "degree": 4, "random_state": 3}
+UNCOUPLED = {"n_units": 30, "random_state": 3}
 VARIANTS: list[dict[str, Any]] = [
     {}, {"n_direct": 0}, {"n_direct": 1}, {"n_pairs": 7}, {"n_pairs": 0, "n_blocks": 2},
     {"state": False}, {"two_level": False}, {"n_features": 0}, {"n_blocks": 0, "width": 6},
     {"attention": 4}, {"attention": 5, "n_heads": 1, "state": False}, {"gates": True},
     {"attention": 1, "n_heads": 2, "n_direct": 0}, {"attention": 0},
+    {"trained_inputs": True, "reservoir": UNCOUPLED},
+    {"trained_inputs": True, "reservoir": UNCOUPLED, "gates": True, "n_features": 0},
 ]  # fmt: skip
 
 
@@ -126,9 +129,6 @@ def test_last_tokens_are_those_of_the_sequence(n: int, k: int, random: Any):
         begin = starts[starts <= place].max()
         before = tokens[begin : place + 1][::-1].tolist()
         assert found[place].tolist() == (before + [-1] * k)[:k]
-
-
-UNCOUPLED = {"n_units": 30, "random_state": 3}
 
 
 @pytest.mark.parametrize(

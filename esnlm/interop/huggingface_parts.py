@@ -183,6 +183,8 @@ def describe_network(network: Any) -> tuple[Described, Described, int]:
     kind = type(network).__name__
     if kind not in ("LSTM", "EchoStateNetworkWithMLP"):
         raise ValueError(f"cannot export a {kind}: expected an esn, esn+i, esn+mlp or lstm")
+    if getattr(network, "trained_inputs", False):
+        raise ValueError("cannot export an esn+mlp with trained_inputs: expected frozen inputs")
     arrays = {name: value.cpu().numpy() for name, value in network.state_dict().items()}
     output = under_prefix("output", arrays)
     arrays = {name: array for name, array in arrays.items() if not name.startswith("output.")}

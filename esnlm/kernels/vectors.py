@@ -31,3 +31,20 @@ def adam_rows(table, first, second, ids, order, gradients, betas, rate, epsilon)
             m[j] += rest[0] * (g - m[j])
             v[j] += rest[1] * (g * g - v[j])
             weight[j] -= rate * m[j] / (np.sqrt(v[j]) + epsilon)
+
+
+@kernel(error_model="numpy")
+def decayed_sums(values, decay, ends, backwards):
+    """Add to each row of values (n, N) the one before it times decay (N,), in place, in order.
+
+    ``ends`` (n_seq,) are the places after the last row of each sequence, whose first row stays.
+    ``backwards``: from the last row of a sequence to the first, which is the gradient of the sums.
+    """
+    first = 0
+    for end in ends:
+        for step in range(1, end - first):
+            row = values[end - 1 - step if backwards else first + step]
+            before = values[end - step if backwards else first + step - 1]
+            for j in range(len(decay)):
+                row[j] += decay[j] * before[j]
+        first = end

@@ -19,15 +19,17 @@ from esnlm.torch.networks.attention import Attention, feed_forward
 from esnlm.torch.networks.dropout import Dropout
 from esnlm.torch.networks.esn import ReservoirNetwork
 from esnlm.torch.networks.network import SHARE, Settings, State, decaying
+from esnlm.torch.networks.traces import Traces
 from esnlm.torch.networks.two_level_softmax import COMPARED, PIECE, TwoLevelSoftmax, counts_of
 from esnlm.utils.arrays import Array, Ints64
-from esnlm.utils.validation import Count, Flag, limited
+from esnlm.utils.validation import Count, Flag, OneOf, limited
 
 # Tokens whose states say how much each unit varies.
 _SURVEYED = 1 << 16
 # The learning rate of vectors of tokens, in others' rates.
 _FASTER = 5.0
 _MOST_PAIRS, _LEAST_DEVIATION = 1 << 17, 1e-4
+_NEEDED = OneOf((True,))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -41,7 +43,8 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     places (see `Attention`). Then ``n_blocks`` times ``z += B gelu(A LayerNorm(z))`` (He et al.
     2016; Xiong et al. 2020), and a softmax over classes and the words of a class of LayerNorm(z),
     or over all words. All but the reservoir is trained; no gradient goes through its time, so that
-    states of many sequences are computed at once, ahead of their step.
+    states of many sequences are computed at once, ahead of their step. ``trained_inputs`` are the
+    control: what do frozen inputs cost?
 
     Word classes, the pairs, the features that drive the reservoir and the deviation of each unit
     come from the training text: see `survey`. Units are leaky traces without coupling, which on
@@ -68,6 +71,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     #: Most frequent pairs of the last two tokens that have vectors; None: 2^17, or V² / 512.
     n_pairs: int | None = limited(None, Count(0, none=True))
     state: bool = limited(True, Flag())  #: false: the last tokens alone, the control
+    #: The state is that of `Traces`, its inputs first the frozen ones and then trained, its decays
+    #: fixed; for units that are not coupled.
+    trained_inputs: bool = limited(False, Flag(), state=_NEEDED, n_direct=Count())
     #: Last places, the present one among them, whose states are attended to; 0: no attention
     #: (Köster & Uchida 2025 attend to one state's units; here it is to several states).
     attention: int = limited(32, Count(0))
@@ -93,6 +99,11 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         self.drop = Dropout(self.dropout)
         if self.state:
             self.read_state = nn.Linear(n_units, width)
+        if self.trained_inputs:
+            if not self.recurrence.forwards.is_zero:
+                raise ValueError("trained_inputs need units without coupling: spectral_radius=0")
+            self.traces = Traces(self.reservoir.leak_rate_)
+            self.trace_vectors = _vectors(self.n_tokens + 1, n_units)
         if self.gates:
             self.gate = nn.Linear(width, width)
         tables = (_vectors(self.n_tokens + 1, width) for _ in range(self.n_direct))
@@ -128,6 +139,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         if settings["state"]:
             reservoir = EchoStateNetworkWithMLP.RESERVOIR | (settings["reservoir"] or {})
             total += width * (reservoir["n_units"] + 1)
+            total += settings["trained_inputs"] * (n_tokens + 1) * reservoir["n_units"]
         if settings["gates"]:
             total += width * (width + 1)
         if settings["attention"]:
@@ -150,7 +162,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
             self.output.begin(counts, vectors[:, :COMPARED], seed)
         if len(self.pairs):
             self._find_pairs(stream)
-        if self.state:
+        if self.trained_inputs:
+            self._begin_vectors(counts)
+        elif self.state:
             self._measure(stream)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
@@ -159,7 +173,10 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         before = tokens.new_full((n_rows, self.n_direct), self.n_tokens)
         reservoir, before, cache = (None, before, None) if state is None else state
         text, states = torch.cat([before, tokens], dim=1), None
-        if self.state:
+        if self.trained_inputs:
+            vectors = self._looked_up(self.trace_vectors, tokens)
+            states, reservoir = self.traces.read(vectors, reservoir)
+        elif self.state:
             states, reservoir = super().encode(tokens, reservoir)
         last = [text[:, self.n_direct - k :][:, :n_steps] for k in range(self.n_direct)]
         z = self._joined(states, last)
@@ -171,22 +188,26 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
 
     def start(self, width: int) -> Tensor:
         """Return the hidden vector (width,) of the zero state and no last tokens."""
-        states = self.mean.new_zeros((1, len(self.mean) if self.state else 0))
+        states = self.mean.new_zeros((1, len(self.mean) if self._harvests_states else 0))
         last = states.new_full((1, self.n_direct), self.n_tokens)
         return self.hidden_of(torch.cat([states, last], dim=1), np.ones(1, dtype=np.int64))[0]
 
     def harvest(self, tokens: Ints64, starts: Ints64) -> Tensor:
-        """States and the numbers of the last tokens, the newest first, (n, N + n_direct)."""
+        """States (n, N), unless inputs are trained, beside the last tokens (n, n_direct)."""
         last = last_tokens(tokens, np.arange(len(tokens)), starts, self.n_direct)
         last = np.where(last == NO_TOKEN, self.n_tokens, last)
         ids = on_device(last.astype(np.float32), self.device)  # which holds them exactly
-        return torch.cat([super().harvest(tokens, starts), ids], dim=1) if self.state else ids
+        if not self._harvests_states:
+            return ids
+        return torch.cat([super().harvest(tokens, starts), ids], dim=1)
 
     def hidden_of(self, harvested: Tensor, lengths: Ints64) -> Tensor:
-        """Return hidden vectors (n, width) of harvested states and tokens (n, N + n_direct)."""
+        """Return hidden vectors (n, width) of what `harvest` returned."""
         n_states = harvested.shape[1] - self.n_direct
         states = harvested[:, :n_states] if self.state else None
         last = list(harvested[:, n_states:].long().unbind(dim=1))
+        if self.trained_inputs:
+            states = self.traces(self._looked_up(self.trace_vectors, last[0]), lengths)
         z = self._joined(states, last)
         if self.attention:
             z = z + self.drop(self.attend.packed(z, lengths))
@@ -204,8 +225,14 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
 
     def frozen_weights(self) -> list[Any]:
         """Return weights of the reservoir and its word features; without state, none."""
+        if not self._harvests_states:
+            return [self.reservoir.leak_rate_] if self.trained_inputs else []
         features = [self.inputs.vectors] if self.n_features else []
-        return [*super().frozen_weights(), *features] if self.state else []
+        return [*super().frozen_weights(), *features]
+
+    @property
+    def _harvests_states(self) -> bool:
+        return self.state and not self.trained_inputs
 
     def _merged(self, settings: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
         coupled = {} if self.COUPLED.keys().isdisjoint(settings) else self.COUPLED
@@ -254,6 +281,18 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
             counts.add(last_tokens(piece, np.arange(len(piece)), np.append(0, inside), 2))
         pairs = counts.most_frequent(len(self.pairs))
         self.pairs[: len(pairs)] = torch.from_numpy(pairs).to(self.device)
+
+    @torch.no_grad()
+    def _begin_vectors(self, counts: Ints64) -> None:
+        """Set the vectors of traces to the frozen inputs, of mean zero and variance one."""
+        ids = torch.arange(self.n_tokens, device=self.device)[None]
+        drives = self.recurrence.start(self.n_tokens)
+        drives = self.recurrence.activate(self.inputs.add(ids, 0, drives)).t().double()
+        weights = on_device(counts / max(1, counts.sum()), self.device)[:, None]
+        drives = drives - (weights * drives).sum(dim=0)
+        deviations = (weights * drives**2).sum(dim=0).sqrt().clamp(min=_LEAST_DEVIATION)
+        self.trace_vectors.weight[:-1] = drives / deviations
+        self.trace_vectors.weight[-1] = 0.0  # before the first token
 
     def _measure(self, stream: TokenStream) -> None:
         sample = evenly_spaced(stream, _SURVEYED)
