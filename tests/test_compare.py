@@ -22,6 +22,9 @@ from esnlm.studies.networks.run import measure  # noqa: E402
 from esnlm.text.boundaries import framed  # noqa: E402
 from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
+from esnlm.torch.networks.registry import network_class  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
+from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -87,6 +90,27 @@ def test_a_reservoir_is_drawn_by_the_seed(tmp_path):
     assert scores[0] != scores[1]
 
 
+def test_the_training_loss_is_the_mean_over_batches_as_they_were_learned(tmp_path):
+    stream = TokenStream(np.arange(800) % 7, np.arange(0, 800, 8), np.array([0, 800]))
+    tokenizer = Tokenizer.train_words(["a b c d"])
+    given = places(tmp_path, stream, tokenizer)
+    entry = "esn", {"reservoir": {"n_units": 12}}
+    (row,) = grid([entry], [], {"batch_size": 8}, seeds=1, n_tokens=7)
+    found = measure(row | given, Lifeline())["training_loss"]
+    settings = {"reservoir": {"n_units": 12, "random_state": 0}}
+    torch.manual_seed(0)
+    network = network_class("esn")(7, **settings)
+    losses, learn = [], network.loss
+
+    def loss(hidden, targets):
+        losses.append(learn(hidden, targets))
+        return losses[-1]
+
+    network.loss = loss
+    NetworkTrainer(network, stream, None, Plan(batch_size=8)).run()
+    assert found == pytest.approx(torch.cat(losses).mean().item(), rel=1e-6)
+
+
 def test_a_run_is_trained_and_scored(tmp_path):
     tokenizer = Tokenizer.train_characters([TEXT])
     sequences = framed([TEXT], tokenizer, "never")
@@ -95,7 +119,7 @@ def test_a_run_is_trained_and_scored(tmp_path):
     plan = {"batch_size": 32, "learning_rate": 0.01, "n_passes": 6}
     (row,) = grid([("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
     found = measure(row | given, Lifeline())
-    assert found["held_out_nll"] < 2.0
+    assert found["held_out_nll"] < min(found["training_loss"], 2.0)
     assert found["n_steps"] == 6 * -(-(len(TEXT) - 8) // 32)  # a window a place
     assert found["n_held_out_tokens"] == len(TEXT) - 1
     assert "aerc" in table([row | found | {"blimp": None}])
@@ -186,7 +210,7 @@ def test_what_is_refused_leaves_nothing(text, tmp_path, capsys, options, message
 def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_size():
     settings = {"rank": None, "reservoir": {"n_units": 9, "activation": "relu"}}
     made = {"model": "esn", "plan": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
-            "n_steps": 3, "held_out_perplexity": 2.0, "blimp": None, "train_seconds": 1.0,
+            "n_steps": 3, "training_loss": 5.0, "held_out_perplexity": 2.0, "blimp": None, "train_seconds": 1.0,
             "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
     rows = [
         made | {"settings": json.dumps(given), "held_out_nll": loss}
@@ -201,7 +225,7 @@ def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_siz
 
 def test_the_table_shows_in_what_training_the_rows_of_a_model_differ():
     made = {"settings": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
-            "n_steps": 3, "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
+            "n_steps": 3, "training_loss": 5.0, "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
             "train_seconds": 1.0, "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
     plans = ("esn", {"pool": 4}), ("esn", {"pool": 4, "bf16": True}), ("lstm", {"n_passes": 2})
     rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]

@@ -110,6 +110,7 @@ def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path):
     (folder,) = (tmp_path / "models").iterdir()
     assert folder.name == f"8-{row['version']}"
     model = LanguageModel.load(folder)
+    assert row["training_loss"] == pytest.approx(-model.score(TEXT.splitlines()), rel=1e-5)
     assert parameter_counts(model)["n_parameters"] == row["n_parameters"]
     assert not (tmp_path / "out" / "running").exists()
 

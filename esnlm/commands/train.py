@@ -142,10 +142,13 @@ def _train_readout(
         with record.phase("score"):
             scores = [] if judge is None else model.log_likelihood(judge)
             loss = -float(np.concatenate(scores).mean()) if scores else None
-    if parts is not None and judge is not None:
-        from esnlm.training.baselines import MOST_TOKENS
+    from esnlm.training.baselines import MOST_TOKENS, training_loss
 
+    if parts is not None and judge is not None:
         stream = parts.stream(MOST_TOKENS)
+    if stream is not None and hasattr(model, "readout_"):  # unless there was nothing to resume
+        with record.phase("score training text"):
+            record.add({"training_loss": training_loss(model, stream)})
     if judge is not None and loss is not None and stream is not None:
         with record.phase("score baselines"):
             _compare(loss, stream, judge, model.n_tokens_, record)

@@ -29,10 +29,10 @@ _WEIGHTS = (
 _OPTIONS = "factors", "direct", "alpha", "passes", "experts", "classes"
 COLUMNS = (
     "n_units", "degree", "connectivity", "leak", "min_leak", "features", "readout", "options",
-    "seed", "words", "nll_per_token", "perplexity", *minimal_pairs.COLUMNS, "n_train_tokens",
-    "n_held_out_tokens", "n_parameters", "n_parameters_total", "n_parameters_nonzero",
-    "fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", *_WEIGHTS, "version",
-    "commit",
+    "seed", "words", "training_loss", "nll_per_token", "perplexity", *minimal_pairs.COLUMNS,
+    "n_train_tokens", "n_held_out_tokens", "n_parameters", "n_parameters_total",
+    "n_parameters_nonzero", "fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib",
+    *_WEIGHTS, "version", "commit",
 )  # fmt: skip
 _FEW = 4
 

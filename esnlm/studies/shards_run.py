@@ -25,6 +25,7 @@ from esnlm.storage.checkpoints import Checkpoints
 from esnlm.storage.tensor_file import Arrays, read_tensors, write_tensors
 from esnlm.studies import minimal_pairs
 from esnlm.text.shards import Shards
+from esnlm.training.baselines import training_loss
 from esnlm.training.resumable_run import StoppedError
 from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.utils.memory import peak_rss_mib
@@ -144,6 +145,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, stop: Any) -> dict[str, An
     trainer.model.save(folder / "model")
     cost = {
         "n_train_tokens": trainer.n_rows,
+        "training_loss": training_loss(trainer.model, stream),
         "fit_seconds": round(trainer.seconds, 3),
         "tokens_per_second": round(trainer.tokens / trainer.seconds, 1),
         "peak_rss_mib": _peak(folder),

@@ -1,16 +1,21 @@
-"""Losses that a model is to be below: of unigrams and of Kneser-Ney n-grams of the same tokens."""
+"""Losses beside a model's held-out loss: of n-grams of the same tokens, and its own on them."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.text.corpus import TokenStream
-from esnlm.text.shuffling import target_counts
+from esnlm.text.shuffling import evenly_spaced, target_counts
+
+if TYPE_CHECKING:
+    from esnlm.models.base import SequenceModel
 
 #: Order of the n-grams, and the most tokens that they are counted in.
 ORDER = 5
 MOST_TOKENS = 1 << 21
+# About this many training tokens are scored.
+_SCORED = 1 << 15
 
 
 class Baselines(NamedTuple):
@@ -37,3 +42,9 @@ def baselines(stream: TokenStream, held_out: TokenStream, n_tokens: int) -> Base
     ngrams = KneserNey(order=ORDER, n_tokens=n_tokens).fit(stream.tokens, starts=stream.starts)
     logs = ngrams.log_probabilities(held_out.tokens, held_out.starts)
     return Baselines(float(unigrams), -float(logs[marks].mean()))
+
+
+def training_loss(model: "SequenceModel", stream: TokenStream) -> float:
+    """Loss of a trained model in nats a token, on tokens taken evenly from its training text."""
+    logs = model.log_likelihood(evenly_spaced(stream, _SCORED))
+    return -float(np.concatenate(logs).mean())

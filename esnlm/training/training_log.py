@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from esnlm.storage.atomic import naming
 from esnlm.storage.results import csv_aside, fits
 
@@ -118,3 +120,14 @@ class TrainingLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with csv_aside(self.path, self.columns) as writer:
             writer.writerows(rows)
+
+
+def mean_training_loss(path: Path) -> float:
+    """Return the mean of a log's ``training_nll`` over the tokens of the run, as they were learned.
+
+    A row has the mean since the row before it.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    tokens = np.diff([int(row["tokens"]) for row in rows], prepend=0)
+    return float(np.average([float(row["training_nll"]) for row in rows], weights=tokens))

@@ -6,6 +6,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,6 +103,8 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
                 "pairs": pairs and pairs[:12],
             },
         )
+        with suppress(OSError):  # a run has not ended
+            (options.out / "running").rmdir()
         # All rows of the file, also those of earlier commands.
         all_rows = read_rows(files[0])
         write_whole(files[1], study.table(all_rows))

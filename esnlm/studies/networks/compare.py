@@ -19,9 +19,10 @@ from esnlm.text.corpus import TokenStream
 KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (
     *KEY, "size", "corpus", "vocabulary", "pairs", "n_parameters", "n_parameters_total",
-    "n_parameters_nonzero", "n_train_tokens", "n_held_out_tokens", "n_steps", "held_out_nll",
-    "held_out_perplexity", *minimal_pairs.COLUMNS, "train_seconds", "tokens_per_second",
-    "score_seconds", "peak_memory_mib", "peak_rss_mib", "machine", "command", "commit",
+    "n_parameters_nonzero", "n_train_tokens", "n_held_out_tokens", "n_steps", "training_loss",
+    "held_out_nll", "held_out_perplexity", *minimal_pairs.COLUMNS, "train_seconds",
+    "tokens_per_second", "score_seconds", "peak_memory_mib", "peak_rss_mib",
+    "machine", "command", "commit",
 )  # fmt: skip
 
 
@@ -84,6 +85,7 @@ def table(rows: Sequence[Row]) -> str:
             "trained parameters": f"{row['n_parameters']:,}",
             "all parameters": f"{row['n_parameters_total']:,}",
             "steps": f"{row['n_steps']:,}",
+            "training nats a token": f"{row['training_loss']:.4f}",
             "held-out nats a token": f"{row['held_out_nll']:.4f}",
             "perplexity": f"{row['held_out_perplexity']:.3f}",
             "BLiMP, %": "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",

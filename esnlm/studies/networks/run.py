@@ -14,6 +14,7 @@ from esnlm.runs.subprocess_run import Lifeline
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.studies.minimal_pairs import accuracies
 from esnlm.training.resumable_run import StoppedError
+from esnlm.training.training_log import TrainingLog, mean_training_loss
 from esnlm.utils.memory import peak_rss_mib
 from esnlm.utils.threads import available_cores
 
@@ -35,7 +36,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.scoring import log_probabilities
     from esnlm.torch.training.plan import Plan
-    from esnlm.torch.training.trainer import NetworkTrainer
+    from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
     train, validation, tokenizer = joblib.load(setting["corpus_file"], mmap_mode="r")
     device = chosen_device(setting["device"])
@@ -49,8 +50,13 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     plan = Plan(random_state=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
+    losses = Path(f"{checkpoints.folder}.csv")
+    log = TrainingLog(losses, further=COLUMNS, overwrite=not checkpoints.exists())
     with lifeline.defer_exit() as stop, suppress(StoppedError):
-        trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
+        trainer.run(
+            checkpoints, resume=True, save_every=_SAVE_EVERY, log=log, stop=stop, verbose=True
+        )
+    training_loss = mean_training_loss(losses)
     start = time.perf_counter()
     # The same tokens count for all; a network trained on text without sentences reads it so.
     starts = validation.starts if plan.batching == "sentences" else None
@@ -61,6 +67,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     judged = accuracies(model, setting["blimp"])
     counts = network.parameter_counts()
     checkpoints.remove()
+    losses.unlink()
     return {
         "n_parameters": counts.trainable,
         "n_parameters_total": counts.total,
@@ -68,6 +75,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "n_train_tokens": train.n_predicted,
         "n_held_out_tokens": validation.n_predicted,
         "n_steps": trainer.n_steps,
+        "training_loss": training_loss,
         "held_out_nll": nll,
         "held_out_perplexity": math.exp(min(nll, 700.0)),
         **judged,
