@@ -210,7 +210,8 @@ def test_what_is_refused_leaves_nothing(text, tmp_path, capsys, options, message
 def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_size():
     settings = {"rank": None, "reservoir": {"n_units": 9, "activation": "relu"}}
     made = {"model": "esn", "plan": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
-            "n_steps": 3, "training_loss": 5.0, "held_out_perplexity": 2.0, "blimp": None, "train_seconds": 1.0,
+            "n_steps": 3, "training_loss": 5.0,
+            "held_out_perplexity": 2.0, "blimp": None, "train_seconds": 1.0,
             "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
     rows = [
         made | {"settings": json.dumps(given), "held_out_nll": loss}
@@ -225,7 +226,8 @@ def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_siz
 
 def test_the_table_shows_in_what_training_the_rows_of_a_model_differ():
     made = {"settings": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
-            "n_steps": 3, "training_loss": 5.0, "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
+            "n_steps": 3, "training_loss": 5.0,
+            "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
             "train_seconds": 1.0, "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
     plans = ("esn", {"pool": 4}), ("esn", {"pool": 4, "bf16": True}), ("lstm", {"n_passes": 2})
     rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]
