@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from esnlm.__main__ import main  # noqa: E402
 from esnlm.runs.grid import read_rows  # noqa: E402
 from esnlm.runs.subprocess_run import Lifeline  # noqa: E402
+from esnlm.studies.networks.command import _varied  # noqa: E402
 from esnlm.studies.networks.compare import (  # noqa: E402
     differing_trainings,
     grid,
@@ -60,6 +61,20 @@ def test_the_grid_has_each_model_in_each_size_and_seed():
     assert json.loads(rows[0]["settings"]) == {"n_units": 99}
     plan = json.loads(rows[0]["plan"])
     assert (plan["n_passes"], plan["batching"], plan["learning_rate"]) == (2, "windows", 1e-4)
+
+
+def test_settings_vary_for_the_networks_that_have_them():
+    entries = [("esn", {"rank": 4}), ("lstm", {})]
+    degrees = "reservoir.degree,reservoir.input_degree=1,32"
+    rows = _varied(entries, degrees)
+    expected = [{"rank": 4, "reservoir": {"degree": d, "input_degree": d}} for d in (1, 32)]
+    assert rows == [("esn", expected[0]), ("esn", expected[1]), ("lstm", {})]
+    (rates, *_) = _varied(rows[:1], "reservoir.leak_rate=uniform:0.5:1,1")
+    assert rates[1]["reservoir"] == expected[0]["reservoir"] | {"leak_rate": ("uniform", 0.5, 1.0)}
+    with pytest.raises(ValueError, match="none of the networks lstm has this setting"):
+        _varied([("lstm", {})], degrees)
+    with pytest.raises(ValueError, match="size is no setting of a reservoir"):
+        _varied(entries, "reservoir.size=9")
 
 
 def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypatch):

@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 
 from esnlm import LanguageModel, Reservoir  # noqa: E402
 from esnlm.loading import load_model  # noqa: E402
+from esnlm.text.boundaries import framed  # noqa: E402
+from esnlm.text.corpus import join_sequences  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
 from esnlm.torch.networks.esn import (  # noqa: E402
@@ -18,12 +20,16 @@ from esnlm.torch.networks.esn import (  # noqa: E402
     output_layer,
 )
 from esnlm.torch.networks.recurrence import Recurrence  # noqa: E402
+from esnlm.torch.networks.registry import n_trained  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
+from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 TEXT = ["the boy sees the dog", "the dog sees the boy", "the boy walks"]
 RESERVOIRS: dict[str, dict[str, Any]] = {
     "paper": {},
+    "exactly d": {"topology": "random"},
     "offsets": {"topology": "offsets", "input_degree": None, "leak_rate": 1.0},
     "small world": {"topology": "small_world", "degree": 6, "bias_scaling": 0.3},
     "ring": {"topology": "ring"},
@@ -191,7 +197,8 @@ def test_counts_are_those_of_table_3(power: int, trainable: int, everything: int
 
 
 def test_counts_of_a_network_follow_that_formula() -> None:
-    made = EchoStateNetwork(300, reservoir={"n_units": 128, "random_state": 0}, rank=16)
+    reservoir = {"n_units": 128, "topology": "random", "random_state": 0}
+    made = EchoStateNetwork(300, reservoir=reservoir, rank=16)
     counts = made.parameter_counts()
     assert counts.trainable == 128 * 16 + 16 * 300 + 300
     assert counts.nonzero - counts.trainable == 32 * 128 + 32 * 300 + 128
@@ -207,15 +214,48 @@ def test_counts_of_table_1(row: tuple[int, ...]) -> None:
     embedding, recurrent = n * n_tokens, n * n
     found = (trained, trained + embedding + recurrent, trained + embedding,
              trained + embedding + recurrent)  # fmt: skip
+    sizes = ({"reservoir": {"n_units": n}, "train_embedding": trains} for trains in (False, True))
+    assert [n_trained("esn+i", settings, n_tokens) for settings in sizes] == [found[0], found[2]]
     assert tuple(value // 10**6 for value in found) == row[1:]
 
 
 def test_counts_of_a_trained_embedding() -> None:
-    made = EchoStateNetworkWithEmbedding(300, reservoir={"n_units": 64, "random_state": 0})
+    reservoir = {"n_units": 64, "topology": "random", "random_state": 0}
+    made = EchoStateNetworkWithEmbedding(300, reservoir=reservoir)
     counts = made.parameter_counts()
     assert counts.trainable == 64 * 300 + 64 * 300 + 300
     assert counts.total - counts.trainable == 64 * 64 + 64
     assert counts.nonzero - counts.trainable == 64 * 32 + 64
+    frozen = EchoStateNetworkWithEmbedding(300, reservoir=reservoir, train_embedding=False)
+    others = frozen.parameter_counts()
+    assert others.trainable == 64 * 300 + 300
+    assert (others.total, others.nonzero) == (counts.total, counts.nonzero)
+
+
+def test_a_frozen_embedding_stays_and_loses_entries_in_training(tmp_path: Path) -> None:
+    """Dropout after the embedding, and before the output, as section 4.1 of Ueda et al. 2025b."""
+    tokenizer = Tokenizer.train_words(TEXT)
+    torch.manual_seed(0)
+    reservoir = {"n_units": 40, "random_state": 0}
+    made = EchoStateNetworkWithEmbedding(len(tokenizer), reservoir=reservoir, train_embedding=False)
+    start = made.embedding.weight.clone()
+    drives = []
+    made.recurrence.register_forward_pre_hook(lambda _, inputs: drives.append(inputs[0]))
+    stream = framed_stream(tokenizer)
+    NetworkTrainer(made, stream, None, Plan(n_passes=20, learning_rate=0.1)).run()
+    torch.testing.assert_close(made.embedding.weight, start, rtol=0, atol=0)
+    lost = (torch.cat([each.flatten() for each in drives]) == 0).double().mean()
+    assert lost == pytest.approx(0.1, abs=0.02)
+    model = TorchLanguageModel(made.eval(), tokenizer)
+    model.save(tmp_path / "model")
+    core = load_model(tmp_path / "model")
+    for ours, theirs in zip(model.log_likelihood(TEXT), core.log_likelihood(TEXT), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def framed_stream(tokenizer: Tokenizer) -> Any:
+    sequences = framed(TEXT, tokenizer, "sentence")
+    return join_sequences(sequences, n_tokens=len(tokenizer), reset=True)
 
 
 def test_bad_settings_are_named() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from esnlm import Reservoir
 from esnlm.__main__ import main
 from esnlm.models.saving import describe
 from esnlm.options.common import set_options
@@ -122,18 +123,42 @@ def test_bad_presets_are_one_line(text: str | None, message: str, capsys):
     assert not Path("m").exists()
 
 
-def test_ueda_is_section_3_of_the_paper():
+def test_ueda_is_the_paper_in_every_setting():
+    """Sections 2.1 and 4.1; its offsets, word features and direct tokens are none."""
     options = resolved("ueda2025")
+    assert options.corpus.tokenizer == "gpt2"
     assert set_options(options.reservoir) == {
-        "n_units": 4096, "topology": "random", "degree": 32, "input_degree": 32,
+        "n_units": 4096, "topology": "bernoulli", "degree": 32, "input_degree": 32,
         "spectral_radius": 0.99, "input_scaling": 1.0, "bias_scaling": 0.0, "activation": "tanh",
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
+    assert options.features is None
+    assert set_options(options.readout) == {"passes": 1}
     network = set_options(options.network)
-    assert network["model"] == "esn"
-    assert (network["rank"], network["batch_size"], options.readout.passes) == (512, 32, 1)
-    assert (network["learning_rate"], network["weight_decay"]) == (1e-3, 1e-2)  # torch's AdamW
-    assert (network["batching"], network["length"]) == ("sentences", 512)
+    assert network == {
+        "model": "esn", "rank": 512, "dropout": 0.0, "batching": "sentences", "batch_size": 32,
+        "length": 512, "learning_rate": 1e-3, "weight_decay": 1e-2, "schedule": "constant",
+    }  # fmt: skip
+
+
+@pytest.mark.torch
+def test_ueda_is_what_compare_trains():
+    """By default, so that no command of the tables has to repeat it."""
+    pytest.importorskip("torch")
+    from esnlm.options.network_training import _plan, _settings_of
+    from esnlm.torch.networks.registry import network_class
+    from esnlm.torch.training.plan import Plan
+
+    options, kind = resolved("ueda2025"), network_class("esn")
+    settings = _settings_of(options)
+    assert _plan(options, settings, one_text=False) == Plan(random_state=0)
+    reservoir = {**settings.pop("reservoir")}
+    del reservoir["random_state"]
+    assert all(kind.arguments()[name] == value for name, value in settings.items())
+    network = kind(9, reservoir={"n_units": 4})
+    described = Reservoir(**kind.RESERVOIR).get_params()
+    assert network.reservoir.topology == "bernoulli"
+    assert {name: described[name] for name in reservoir} == reservoir
 
 
 def test_koster_is_the_authors_code():

@@ -75,6 +75,26 @@ def test_degree_is_the_number_of_entries_of_a_row():
         assert (np.diff(full.indptr) == 20).all()
 
 
+def test_entries_of_bernoulli_are_there_with_equal_probability():
+    """As many in a row, in a column and in all as binomial laws have it."""
+    n, degree = 400, 5
+    matrix, _ = made("bernoulli", n, degree)
+    inputs = weights.input_weights(
+        "bernoulli", n, 900, 2.0, degree, np.dtype("float64"), np.random.default_rng(0)
+    )
+    assert inputs.format == "csc"
+    assert inputs.data.std() == pytest.approx(2.0, rel=0.05)
+    for mask in (matrix.toarray() != 0, inputs.toarray() != 0):
+        assert mask.sum() == pytest.approx(mask.size * degree / n, abs=4 * mask.sum() ** 0.5)
+        for axis in (0, 1):
+            counts = mask.sum(axis=axis)
+            law = stats.binom(mask.shape[axis], degree / n)
+            assert counts.var() == pytest.approx(law.var(), rel=0.4)
+            assert 0 < (counts == 0).mean() + 0.02 < law.pmf(0) + 0.06
+    full, _ = made("bernoulli", 20, degree=64)
+    assert full.nnz == 400
+
+
 @pytest.mark.parametrize(
     ("n_units", "degree", "expected"),
     [(30, 1, 2), (30, 2, 2), (30, 8, 8), (30, 9, 8), (10, 64, 8), (11, 64, 10)],
@@ -194,12 +214,12 @@ def test_bad_leak_rates(value, message):
 
 def test_input_weights_dense_and_sparse():
     rng = np.random.default_rng(0)
-    dense = weights.input_weights(500, 40, 2.0, None, np.dtype("float32"), rng)
+    dense = weights.input_weights("random", 500, 40, 2.0, None, np.dtype("float32"), rng)
     assert dense.shape == (500, 40)
     assert dense.dtype == np.float32
     assert dense.flags.f_contiguous
     assert dense.std() == pytest.approx(2.0, rel=0.02)
-    sparse = weights.input_weights(500, 40, 1.0, 12, np.dtype("float64"), rng)
+    sparse = weights.input_weights("random", 500, 40, 1.0, 12, np.dtype("float64"), rng)
     assert sparse.format == "csc"
     assert sparse.shape == (500, 40)
     assert (np.diff(sparse.indptr) == 12).all()

@@ -30,8 +30,8 @@ class WeightOptions:
     """Parameters of `esnlm.Reservoir` that say how weights are drawn and used."""
 
     topology: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """random, offsets, ring, small_world, orthogonal, delay_line or diagonal (units are not
-    coupled)."""
+    """random, bernoulli, offsets, ring, small_world, orthogonal, delay_line or diagonal (units are
+    not coupled)."""
     spectral_radius: Annotated[float | None, real("R")] = None
     """Spectral radius of the recurrent weights."""
     input_scaling: Annotated[float | None, real("S")] = None

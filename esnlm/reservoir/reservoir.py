@@ -60,14 +60,19 @@ class Reservoir(
         Standard deviation of the input weights.
     degree : int
         Recurrent connections into a unit (at most ``n_units``) for the topologies random,
-        offsets and small_world (rounded down to an even number there). Others refuse it.
+        bernoulli (the mean), offsets and small_world (rounded down to an even number there).
+        Others refuse it.
     leak_rate : float, array (n_units,), ("uniform", low, high) or ("inverse_gamma", alpha)
         Rates in (0, 1]; 1 keeps nothing of the last state. ``inverse_gamma`` takes quantiles of
         timescales T ~ InverseGamma(alpha, 1), ``a = 1 - exp(-1/T)`` (Mahto et al. 2021), in an
         order drawn by the seed.
     activation : {"tanh", "relu", "identity"}
         In float32, tanh is a rational function with an error of 3e-7.
-    topology : {"random", "offsets", "ring", "small_world", "orthogonal", "diagonal", "delay_line"}
+    topology : {"random", "bernoulli", "offsets", "ring", "small_world", "orthogonal", \
+"diagonal", "delay_line"}
+        ``random`` draws exactly ``degree`` connections into each unit, ``bernoulli`` each
+        connection with probability ``degree / n_units`` (Ueda et al. 2025, eq. 2 and 3), those of
+        inputs with ``input_degree / n_units``.
         ``offsets`` connects unit i to units (i + s_k) mod n_units for ``degree`` random offsets:
         faster than ``random``, every read being contiguous. ``diagonal`` connects each unit to
         itself alone, with the radius as weight; with a radius of 0 units are leaky traces of their
@@ -75,7 +80,7 @@ class Reservoir(
     bias_scaling : float
         Standard deviation of the Gaussian bias.
     input_degree : int, optional
-        Units that an input drives. None: all of them.
+        Units that an input drives, of bernoulli the mean. None: all of them.
     dtype : {"float32", "float64"}
     random_state : int, optional
         The same seed gives the same weights on every machine.
@@ -153,7 +158,13 @@ class Reservoir(
             self.topology, self.n_units, self.degree, self.spectral_radius, dtype, recurrent
         )
         self.W_in_ = _weights.input_weights(
-            self.n_units, n_inputs, self.input_scaling, self.input_degree, dtype, inputs
+            self.topology,
+            self.n_units,
+            n_inputs,
+            self.input_scaling,
+            self.input_degree,
+            dtype,
+            inputs,
         )
         self.bias_ = (self.bias_scaling * bias.standard_normal(self.n_units)).astype(dtype)
         self._complete()

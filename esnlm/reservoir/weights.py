@@ -125,6 +125,7 @@ def _radius_of_cycles(matrix: scipy.sparse.csr_matrix) -> float:
 
 
 def input_weights(
+    topology: str,
     n_units: int,
     n_inputs: int,
     scaling: float,
@@ -134,12 +135,17 @@ def input_weights(
 ) -> Any:
     """Draw Gaussian W_in (n_units, n_inputs): dense, or CSC where an input drives a few units.
 
+    These are ``input_degree`` units, or so many on average in the topology bernoulli.
+
     The dense matrix lies in memory input by input, so that a token's column is contiguous.
     """
     if input_degree is None:
         dense = rng.standard_normal((n_inputs, n_units), dtype=np.float64)
         dense *= scaling
         return dense.astype(dtype).T
+    if topology == "bernoulli":
+        columns = _bernoulli(n_inputs, n_units, min(input_degree, n_units), rng)
+        return (scaling * columns.T).astype(dtype)
     options = {"degree": min(input_degree, n_units), "direction": "out", "scale": scaling}
     matrix = reservoirpy.mat_gen.normal(n_units, n_inputs, seed=rng, **options)
     return scipy.sparse.csc_matrix(matrix, dtype=dtype)
@@ -227,6 +233,22 @@ def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     return reservoirpy.mat_gen.normal(n_units, n_units, degree=degree, direction="in", seed=rng)
 
 
+def _bernoulli(n_rows: int, n_columns: int, degree: int, rng: np.random.Generator) -> Any:
+    """Return a CSR matrix whose entries are there with probability degree / n_columns each.
+
+    Gaps between successes are geometric, so that no mask of all entries is in memory.
+    """
+    share, size = degree / n_columns, n_rows * n_columns
+    places = np.empty(0, dtype=np.int64)
+    while not len(places) or places[-1] < size:
+        gaps = rng.geometric(share, size=int(1.1 * share * size) + 16)
+        last = places[-1] if len(places) else -1
+        places = np.append(places, last + np.cumsum(gaps))
+    rows, columns = np.divmod(places[places < size], n_columns)
+    values = rng.standard_normal(len(rows))
+    return scipy.sparse.csr_matrix((values, (rows, columns)), shape=(n_rows, n_columns))
+
+
 def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     if n_units < 3:
         raise ValueError(f"topology 'small_world' needs n_units of at least 3, got {n_units}")
@@ -269,6 +291,7 @@ def _orthogonal_radius(weights: Any) -> float:
 
 _TOPOLOGIES: dict[str, Callable[[int, int, np.random.Generator], Any]] = {
     "random": _random,
+    "bernoulli": lambda n_units, degree, rng: _bernoulli(n_units, n_units, degree, rng),
     "offsets": _offsets,
     "ring": lambda n_units, degree, rng: reservoirpy.mat_gen.ring(n_units, n_units),
     "small_world": _small_world,
@@ -283,4 +306,4 @@ _ANALYTIC: dict[str, Callable[[Any], float]] = {
 }
 TOPOLOGIES: tuple[str, ...] = (*_TOPOLOGIES, "delay_line")
 #: Topologies that a degree says something about.
-WITH_DEGREE = ("random", "offsets", "small_world")
+WITH_DEGREE = ("random", "bernoulli", "offsets", "small_world")

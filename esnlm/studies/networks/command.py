@@ -35,6 +35,9 @@ class CompareOptions:
     """Networks, as --model of train has them, in every size of --sizes unless settings decide it:
     lstm laerc:reservoir_gradient=true aerc:n_units=75,n_hidden=13
     esn:reservoir.n_units=1024,rank=64"""
+    vary: Annotated[tuple[str, ...], Parameter(metavar="NAME=VALUE,...")] = ()
+    """Every value of a setting for the networks that have it, and equal values for several names:
+    reservoir.n_units=1024,2048 reservoir.degree,reservoir.input_degree=1,32"""
     #: Nearest to Köster & Uchida's five sizes where published settings are.
     sizes: Sizes = (15_000, 30_000, 45_000, 103_000, 155_000)
     """Trained parameters, which settings are chosen for."""
@@ -66,6 +69,8 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     source, held_out = open_source(text), open_source(options.held_out)
     corpus = options.corpus.with_defaults(source)
     entries = [_entry(model) for model in options.models]
+    for setting in options.vary:
+        entries = _varied(entries, setting)
     plan = _settings(options.plan, "--plan")
     sizes = [] if options.default_size else options.sizes
     files = [options.out / f"compare.{kind}" for kind in ("csv", "md", "png")]
@@ -126,12 +131,42 @@ def _checkpoints(setting: Row, out: Path) -> Path:
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:
     """Return name and settings of a network from NAME:SETTINGS; raise ValueError if unknown."""
-    from esnlm import Reservoir
     from esnlm.torch.networks.registry import network_class
 
     name, colon, settings = text.partition(":")
     network_class(name)
     values = _settings(separate(settings), f"--models {name}") if colon else {}
+    _check_reservoir(values)
+    return name, values
+
+
+def _varied(
+    entries: Sequence[tuple[str, dict[str, Any]]], text: str
+) -> list[tuple[str, dict[str, Any]]]:
+    """Return the entries with each value of NAME,...=VALUE,...; as they are without its names."""
+    from esnlm.torch.networks.registry import merged, network_class
+
+    names, _, values = text.partition("=")
+    each = separate(names)
+    changes = [
+        _settings([f"{name}={value}" for name in each], "--vary") for value in separate(values)
+    ]
+    for change in changes:
+        _check_reservoir(change)
+    rows = []
+    for model, own in entries:
+        known = changes[0].keys() <= network_class(model).arguments().keys()
+        rows += [(model, merged(own, change)) for change in changes] if known else [(model, own)]
+    if rows == list(entries):
+        models = ", ".join(model for model, _ in entries)
+        raise ValueError(f"--vary {text}: none of the networks {models} has this setting")
+    return rows
+
+
+def _check_reservoir(values: dict[str, Any]) -> None:
+    """Raise ValueError for settings of a reservoir that it does not have."""
+    from esnlm import Reservoir
+
     # Networks read every token: a washout would have no effect.
     names = sorted({*Reservoir._get_param_names()} - {"washout"})
     reservoir = values.get("reservoir", {})
@@ -142,7 +177,6 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
     for each in reservoir:
         if each not in names:
             raise ValueError(f"{each} is no setting of a reservoir, which has {', '.join(names)}")
-    return name, values
 
 
 def _settings(pairs: Sequence[str], option: str) -> dict[str, Any]:

@@ -125,8 +125,8 @@ class EchoStateNetwork(ReservoirNetwork):
     """
 
     RESERVOIR: ClassVar[Settings] = {
-        "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
-        "leak_rate": ("uniform", 0.0, 1.0),
+        "n_units": 4096, "topology": "bernoulli", "degree": 32, "input_degree": 32,
+        "spectral_radius": 0.99, "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
 
     #: Of the output matrix, at most the units; None: a full matrix.
@@ -191,25 +191,30 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
 
     The gradient runs back through the frozen recurrence; a full softmax reads its states. The
     reservoir's input weights initialise the embedding. The paper's reservoir has half the
-    recurrent weights zero and input weights N(0, 1).
+    recurrent weights zero and input weights N(0, 1). Its ESN is this network with
+    ``train_embedding`` false.
     """
 
     reads_ahead: ClassVar[bool] = False
     RESERVOIR: ClassVar[Settings] = {
-        "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
+        "n_units": 512, "topology": "bernoulli", "spectral_radius": 0.993, "leak_rate": 0.8,
+        "activation": "relu",
     }  # fmt: skip
 
     rank: int | None = limited(None, Count(none=True), two_level=OneOf((False,)))
     dropout: float = limited(0.1, SHARE)  #: after the embedding and before the output
+    train_embedding: bool = limited(True, Flag())
     two_level: bool = limited(False, Flag())  #: classes of words first: faster, not the paper's
     #: The gradient is cut at every step that is a multiple of it.
-    truncate: int | None = limited(None, Count(none=True))
+    truncate: int | None = limited(None, Count(none=True), train_embedding=OneOf((True,)))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         start = self.reservoir.W_in_.T
         start = start.toarray() if scipy.sparse.issparse(start) else start
-        self.embedding = nn.Embedding.from_pretrained(torch.tensor(start), freeze=False)
+        self.embedding = nn.Embedding.from_pretrained(
+            torch.tensor(start), freeze=not self.train_embedding
+        )
         del self.inputs.weights
         if self.two_level:
             self.output = TwoLevelSoftmax(self.reservoir.n_units, self.n_tokens)
@@ -217,9 +222,10 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
         n = settings["reservoir"]["n_units"]
+        embedding = n * n_tokens if settings["train_embedding"] else 0
         if settings["two_level"]:
-            return int(n * n_tokens + TwoLevelSoftmax.count(n, n_tokens))
-        return EchoStateNetwork.count(n_tokens, **settings) + n * n_tokens
+            return int(embedding + TwoLevelSoftmax.count(n, n_tokens))
+        return EchoStateNetwork.count(n_tokens, **settings) + embedding
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Return states (B, T, N) of tokens (B, T), with gradient, and last states (B, N)."""
@@ -229,7 +235,8 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         return states.permute(2, 0, 1), states[-1].t()
 
     def frozen_weights(self) -> list[Any]:
-        return [self.reservoir.W_, self.reservoir.leak_rate_]
+        frozen = [] if self.train_embedding else [self.embedding.weight.detach()]
+        return [self.reservoir.W_, self.reservoir.leak_rate_, *frozen]
 
     def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel | None:
         """Return the core's model with the same weights; None in two levels."""

@@ -155,11 +155,14 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Ten
 class TokenInputs(nn.Module):
     """``W_in u + b`` for one-hot u: a token's column, dense, or sparse as padded lists of units.
 
-    ``W_in`` (n_units, n_tokens): an array or CSC matrix; ``bias`` (n_units,).
+    ``W_in`` (n_units, n_tokens): an array or CSC matrix, dense from a quarter of non-zeros on;
+    ``bias`` (n_units,).
     """
 
     def __init__(self, W_in: Any, bias: Array) -> None:
         super().__init__()
+        if scipy.sparse.issparse(W_in) and W_in.nnz >= 0.25 * W_in.shape[0] * W_in.shape[1]:
+            W_in = W_in.toarray()
         self.sparse = scipy.sparse.issparse(W_in)
         self.biased = bool(np.any(bias))
         self.bias = frozen(bias[:, None])
