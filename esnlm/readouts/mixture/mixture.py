@@ -18,6 +18,7 @@ from esnlm.readouts.mixture.em import Experts, Prior
 from esnlm.readouts.mixture.experts import LinearExperts, SoftmaxExperts
 from esnlm.readouts.mixture.optimize import ConvergenceMonitor, QuasiNewtonMemory
 from esnlm.readouts.mixture.supervised import (
+    LEAST_CONJUGATE,
     AssignedBlocks,
     SupervisedExperts,
     check_assignment,
@@ -69,8 +70,9 @@ class MixtureOfExpertsReadout(BufferedReadout):
     max_iter, tol : int, float
         Most EM iterations; one that gains less than ``tol`` nats a row is the last.
     n_conjugate : int
-        Steps of conjugate gradient in each M-step. Of many rows (over 16 384, and 64 a unit), every
-        second to fourth tile of 512 stands for all in them; the E-step reads every row.
+        Steps of conjugate gradient in each M-step; 8 at least with an ``assignment``. Of many rows
+        (over 16 384, and 64 a unit), every second to fourth tile of 512 stands for all in them; the
+        E-step reads every row.
     n_restarts : int
         Runs from different random starts; the best by held-out, or else by penalised
         log-likelihood, is kept.
@@ -314,8 +316,9 @@ class MixtureOfExpertsReadout(BufferedReadout):
         sizes = self.n_experts, len(self.classes_), prior or self._prior()
         if self.experts == "linear":
             return LinearExperts(*sizes, n_conjugate=self.n_conjugate, variance=self.variance)
-        kind = SoftmaxExperts if self._assignment is None else SupervisedExperts
-        return kind(*sizes, n_conjugate=self.n_conjugate)
+        if self._assignment is not None:
+            return SupervisedExperts(*sizes, n_conjugate=max(self.n_conjugate, LEAST_CONJUGATE))
+        return SoftmaxExperts(*sizes, n_conjugate=self.n_conjugate)
 
     def _weights(self) -> Array:
         check_is_fitted(self, "expert_coef_")

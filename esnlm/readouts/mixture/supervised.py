@@ -1,15 +1,20 @@
 """Experts whose choice is known for every training row (Rachez & Hagiwara, section 3.3.2)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.readouts.base.blocks import Block, Blocks, blocks_rows
-from esnlm.readouts.mixture.em import Posterior
+from esnlm.readouts.mixture.em import Expectation, Posterior
 from esnlm.readouts.mixture.experts import SoftmaxExperts
-from esnlm.utils.arrays import Array, Ints, Ints64
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
+from esnlm.readouts.mixture.whitening import Source, TrainingRows
+from esnlm.utils.arrays import Array, Ints
+
+#: Steps of conjugate gradient in a Newton step: with fewer the last iterations gain little.
+LEAST_CONJUGATE = 8
 
 
 class SupervisedExperts(SoftmaxExperts):
@@ -19,8 +24,20 @@ class SupervisedExperts(SoftmaxExperts):
     Held-out rows are scored by P(y|x), which knows no z.
     """
 
-    def _intercepts(self, counts: Ints64) -> Array:
-        return super()._intercepts(counts.reshape(self.n_experts, -1).sum(axis=0))
+    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Array:
+        """First weights: class frequencies in the intercepts. Nothing is to be told apart."""
+        K, V = self.n_experts, self.n_classes
+        counts = rows.counts.reshape(K, V)
+        weights = np.zeros((K * V + K, rows.whitening.map.shape[0] + 1))
+        weights[: K * V, -1] = np.tile(self._intercepts(counts.sum(axis=0)), K)
+        weights[K * V :, -1] = self._intercepts(counts.sum(axis=1))
+        return weights.astype(rows.whitening.map.dtype)
+
+    def m_step(
+        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Array]:
+        """Newton step as it is: no missing responsibilities make the curvature too large."""
+        return super().m_step(source, weights, expected, QuasiNewtonMemory(1))
 
     def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
         """Return one-hot responsibilities and log P(z, y|x): Z (m, width), codes (m,)."""
