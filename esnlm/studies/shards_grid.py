@@ -51,7 +51,7 @@ def _connectivity(text: str) -> float:
     return value
 
 
-def _leak(text: str) -> str:
+def leak_law(text: str) -> str:
     """Return a law of leak rates as one text, however its numbers are spelt."""
     law = leak_rate(text)
     if isinstance(law, float):
@@ -85,7 +85,7 @@ class ShardsGrid:
     """Connections into a unit (default: 32)."""
     connectivities: tuple[Annotated[float, read(_connectivity, "G")], ...] = ()
     """The same as shares of the units, such as 0.01 or 2^-7."""
-    leaks: tuple[Annotated[Any, read(_leak, "A")], ...] = ("uniform:0:1",)
+    leaks: tuple[Annotated[Any, read(leak_law, "A")], ...] = ("uniform:0:1",)
     """Leak rates: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA."""
     features: Annotated[tuple[Features, ...], Parameter(metavar="F|spectral:F")] = ()
     """Dimensions of word features, 0 for one-hot tokens (default: as in train)."""

@@ -2,21 +2,23 @@
 
 Section 3.2.3 of Mahto et al. (paper 002): an LSTM layer says after each bracket which closers may
 come next. The baseline learns all its biases; the multi-timescale model has those of forget and
-input gates fixed so that its units' timescales follow an inverse gamma distribution. A reservoir
-whose leak rates follow the same law, read out by ridge regression, stands beside them.
+input gates fixed so that its units' timescales follow an inverse gamma distribution. Frozen
+reservoirs of several laws of leak rates and readouts stand beside them.
 """
 
 import sys
+from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 from esnlm.options.common import finish, results_folder
 from esnlm.runs.grid import run_grid
 from esnlm.runs.provenance import code_version
-from esnlm.studies.dyck.options import DyckOptions
+from esnlm.studies.dyck.options import RESERVOIRS, DyckOptions
 from esnlm.torch import require_torch
 from esnlm.utils import __version__
 
-_KEY = ("model", "n_units", "seed")
+_KEY = ("model", "readout", "leak", "n_units", "seed")
 _SHARED = (
     "alpha", "passes", "batch_size", "learning_rate", "train_sequences", "validation_sequences",
     "test_sequences", "max_length", "version",
@@ -33,13 +35,12 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     """Run what ``dyck.csv`` does not hold yet, then plot: 0, or 130 when interrupted."""
     from esnlm.studies.dyck.run import run_model
 
-    if set(options.models) != {"esn"}:
+    if not set(options.models) <= set(RESERVOIRS):
         require_torch("esnlm dyck")
         from esnlm.torch.device import chosen_device
 
         chosen_device(options.device)
     origin = {"command": "esnlm dyck " + " ".join(sys.argv[2:]), "commit": code_version()}
-    models, sizes = dict.fromkeys(options.models), dict.fromkeys(options.units)
     shared = (
         options.alpha, options.passes, options.batch_size, options.learning_rate, options.train,
         options.validation, options.test, options.max_length, __version__,
@@ -48,10 +49,7 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     figure = None if options.no_plots else path.with_suffix(".png")
     with results_folder(options.out):
         rows = run_grid(
-            [
-                {"model": model, "n_units": size, "seed": seed}
-                for size, seed, model in product(sizes, range(options.seeds), models)
-            ],
+            list(_settings(options)),
             lambda setting: origin | run_model(options, setting),
             path,
             key=_KEY,
@@ -61,7 +59,8 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
             cluster=options.cluster,
         )
     for row in rows:
-        print(f"{row['model']:10} {row['n_units']:5} units  seed {row['seed']}  {row['right']:.2%}")
+        name = " ".join(str(row[part]) for part in ("model", "leak", "readout") if row[part])
+        print(f"{name:32} {row['n_units']:5} units  seed {row['seed']}  {row['right']:.2%}")
     if figure is not None:
         from esnlm.plots.figures import save
         from esnlm.studies.dyck.plots import dyck_figure
@@ -69,3 +68,13 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         save(dyck_figure(rows), figure)
     finish(path, figure)
     return 0
+
+
+def _settings(options: DyckOptions) -> Iterator[dict[str, Any]]:
+    """Yield the settings of all runs; LSTMs have neither readout nor law of leak rates."""
+    leaks = dict.fromkeys(options.leaks or (f"inverse_gamma:{options.alpha:g}",))
+    readouts, models = dict.fromkeys(options.readouts), dict.fromkeys(options.models)
+    for size, seed, model in product(dict.fromkeys(options.units), range(options.seeds), models):
+        pairs = product(leaks, readouts) if model in RESERVOIRS else [(None, None)]
+        for leak, readout in pairs:
+            yield dict(zip(_KEY, (model, readout, leak, size, seed), strict=True))

@@ -1,14 +1,17 @@
 """Options of ``esnlm dyck``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, Sizes, group, names
-from esnlm.options.values import Cluster, integer, positive
+from esnlm.options.values import Cluster, integer, positive, read
+from esnlm.studies.shards_grid import leak_law
 
-MODELS = ("baseline", "mts", "esn")
+RESERVOIRS = ("esn", "stack")
+MODELS = ("baseline", "mts", *RESERVOIRS)
+READOUTS = ("ridge", "softmax", "moe", "mlp")
 
 
 @group()
@@ -17,8 +20,14 @@ class DyckOptions:
 
     out: Folder = Path("dyck")
     """Folder of CSV and plot."""
-    models: Annotated[tuple[str, ...], names(MODELS)] = MODELS
-    """Models to train."""
+    models: Annotated[tuple[str, ...], names(MODELS)] = MODELS[:3]
+    """LSTMs with learned (baseline) and fixed (mts) timescales, and frozen reservoirs: esn, and
+    stack, whose closers undo what their openers did."""
+    readouts: Annotated[tuple[str, ...], names(READOUTS)] = ("ridge",)
+    """What reads the states of reservoirs."""
+    leaks: tuple[Annotated[Any, read(leak_law, "A")], ...] = ()
+    """Leak rates of reservoirs: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA
+    (default: inverse_gamma with the shape of --alpha)."""
     units: Sizes = (256,)
     """Sizes of the layer."""
     seeds: Annotated[int, integer("K", 1)] = 20

@@ -3,20 +3,18 @@
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 from sklearn.utils import gen_batches
 
-from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
-from esnlm.readouts.linear.ridge import RidgeReadout
-from esnlm.reservoir.reservoir import Reservoir
+from esnlm.grammars.dyck import DyckGrammar, bracket_distances
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
 from esnlm.runs.grid import Row
 from esnlm.studies.dyck.options import DyckOptions
-from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+from esnlm.utils.arrays import Array, Bools, Floats
 from esnlm.utils.messages import progress_bar
 
 _DATA_SEED = 0
@@ -58,7 +56,7 @@ def run_model(options: DyckOptions, setting: Row) -> Row:
     """Train and judge the model of a setting: a row of ``dyck.csv``."""
     parts = corpora(options.train, options.validation, options.test, options.max_length)
     train, validation, test = parts
-    fit = _reservoir if setting["model"] == "esn" else _lstm
+    fit = _reservoir if setting["readout"] else _lstm
     row, is_right, times = fit(options, parts, setting)
     start = time.perf_counter()
     right = is_right(test)
@@ -141,54 +139,24 @@ def _lstm(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
 
 
 def _reservoir(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
-    """Fit ridge regression on a reservoir's states, each sequence from the zero state."""
-    reservoir = Reservoir(
-        setting["n_units"],
-        leak_rate=("inverse_gamma", options.alpha),
-        degree=min(32, setting["n_units"]),
-        random_state=setting["seed"],
-    ).fit(n_inputs=len(BRACKETS))
-    readout = RidgeReadout()
-    train, classes = parts[0], np.arange(1 + len(PAIRS))
+    """Fit a readout on the states of a frozen reservoir, each sequence from the zero state."""
+    from esnlm.studies.dyck.reservoirs import drive_of, fit_readout
+
+    model, n_units, leak, seed = (setting[name] for name in ("model", "n_units", "leak", "seed"))
     start = time.perf_counter()
-    for part in gen_batches(len(train), _AT_ONCE):
-        readout.partial_fit(*_states(reservoir, train[part]), classes=classes)
+    drive, train = drive_of(model, n_units, leak, seed, tuple(parts[0]))
+    readout = fit_readout(setting["readout"], seed, train, drive.states(parts[1]))
     row = {
         "fit_seconds": time.perf_counter() - start,
         "train_loss": None,
         "validation_loss": None,
-        "passes_run": 1,
-        "n_parameters": (setting["n_units"] + 1) * len(classes),
+        "passes_run": getattr(readout, "n_iter_", 1),
+        "n_parameters": readout.n_parameters_,
         "device": "cpu",
     }
-    leak = reservoir.leak_rate_.astype(np.float64)
-    return row, partial(_are_right, reservoir, readout), -1 / np.log1p(-np.minimum(leak, 1 - 1e-12))
 
+    def is_right(sequences: list[str]) -> Bools:
+        parts = (drive.states(sequences[at]) for at in gen_batches(len(sequences), _AT_ONCE))
+        return np.concatenate([part.are_right(readout.predict(part.X)) for part in parts])
 
-def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[Array, Array]:
-    """States (T, n_units) after each bracket, and the closers that may come next (T,)."""
-    states = [
-        reservoir.transform(np.array([BRACKETS.index(bracket) for bracket in sequence]))
-        for sequence in sequences
-    ]
-    return np.concatenate(states), np.concatenate([closing(sequence) for sequence in sequences])
-
-
-def closing(sequence: Sequence[str]) -> Ints64:
-    """Return the closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
-
-    >>> closing("([])").tolist()
-    [1, 2, 1, 0]
-    """
-    allowed = allowed_closers(sequence)
-    return np.where(allowed.any(axis=1), 1 + allowed.argmax(axis=1), 0)
-
-
-def _are_right(reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]) -> Bools:
-    right = []
-    for part in gen_batches(len(sequences), _AT_ONCE):
-        states, expected = _states(reservoir, sequences[part])
-        wrong = readout.predict(states) != expected
-        ends = np.cumsum([len(sequence) for sequence in sequences[part]])
-        right += [not steps.any() for steps in np.split(wrong, ends[:-1])]
-    return np.array(right)
+    return row, is_right, drive.timescales()

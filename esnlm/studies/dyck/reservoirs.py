@@ -1,0 +1,112 @@
+"""Frozen reservoirs on nested brackets, and what reads their states."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.neural_network import MLPClassifier
+
+from esnlm.grammars.dyck import BRACKETS, PAIRS, allowed_closers
+from esnlm.models.recipes import leak_rate
+from esnlm.readouts.base.blocks import ArrayBlocks
+from esnlm.readouts.base.readout import StreamingReadout
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
+from esnlm.readouts.sklearn.classifier import ClassifierReadout
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.reservoir.reservoir import Reservoir
+from esnlm.studies.dyck.stack import stack_reservoir
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+
+_HIDDEN, _PASSES, _PATIENCE = 256, 30, 3
+# Deviations below this share of the largest are rounding: such units are left as they are.
+_LEAST_DEVIATION = 1e-6
+
+
+class States(NamedTuple):
+    """States (T, n_units) after each bracket of sequences, what may close (T,), and lengths."""
+
+    X: Array
+    y: Ints64
+    lengths: Ints64
+
+    def are_right(self, predictions: Ints64) -> Bools:
+        """Whether the predictions (T,) are right at every step of a sequence, (n,)."""
+        wrong = np.split(predictions != self.y, np.cumsum(self.lengths)[:-1])
+        return np.array([not steps.any() for steps in wrong])
+
+
+class Drive:
+    """A reservoir of a setting, whose states are standardised by those of training sequences."""
+
+    def __init__(self, model: str, n_units: int, leak: str, seed: int) -> None:
+        """Draw the weights of the reservoir."""
+        law = leak_rate(leak)
+        self.reservoir = (
+            stack_reservoir(n_units, law, seed)
+            if model == "stack"
+            else Reservoir(n_units, leak_rate=law, degree=min(32, n_units), random_state=seed).fit(
+                n_inputs=len(BRACKETS)
+            )
+        )
+        self._mean: Any = 0.0
+        self._deviation: Any = 1.0
+
+    def fit(self, sequences: Sequence[str]) -> States:
+        """Standardise by these sequences, and return their states."""
+        states = self.states(sequences)
+        self._mean, deviation = states.X.mean(axis=0), states.X.std(axis=0)
+        self._deviation = np.where(deviation > _LEAST_DEVIATION * deviation.max(), deviation, 1)
+        return states._replace(X=self._standardised(states.X))
+
+    def states(self, sequences: Sequence[str]) -> States:
+        """Read each sequence from the zero state."""
+        tokens = [np.array([BRACKETS.index(b) for b in sequence]) for sequence in sequences]
+        states = self.reservoir.transform(tokens)
+        y = np.concatenate([closing(sequence) for sequence in sequences])
+        lengths = np.array([len(sequence) for sequence in sequences])
+        return States(self._standardised(np.concatenate(states)), y, lengths)
+
+    def timescales(self) -> Floats:
+        """Timescales (n_units,) that the leak rates stand for."""
+        leak = self.reservoir.leak_rate_.astype(np.float64)
+        return -1 / np.log1p(-np.minimum(leak, 1 - 1e-12))
+
+    def _standardised(self, X: Array) -> Array:
+        return np.asarray((X - self._mean) / self._deviation, dtype=np.float32)
+
+
+@lru_cache(maxsize=1)
+def drive_of(
+    model: str, n_units: int, leak: str, seed: int, train: tuple[str, ...]
+) -> tuple[Drive, States]:
+    """Return the reservoir of a setting and its training states, which readouts share."""
+    drive = Drive(model, n_units, leak, seed)
+    return drive, drive.fit(train)
+
+
+def fit_readout(name: str, seed: int, train: States, held_out: States) -> StreamingReadout:
+    """Return a readout of the closer that may come next; held-out states stop training."""
+    network = MLPClassifier(
+        _HIDDEN, learning_rate_init=3e-3, max_iter=_PASSES, batch_size=256, random_state=seed
+    )
+    readouts: dict[str, Callable[[], StreamingReadout]] = {
+        "ridge": RidgeReadout,
+        "softmax": SoftmaxReadout,
+        "moe": lambda: MixtureOfExpertsReadout(random_state=seed),
+        "mlp": lambda: ClassifierReadout(classifier=network, patience=_PATIENCE),
+    }
+    judges = ArrayBlocks(held_out.X, held_out.y) if name in ("moe", "mlp") else None
+    blocks = ArrayBlocks(train.X, train.y)
+    return readouts[name]().fit_blocks(blocks, np.arange(1 + len(PAIRS)), held_out=judges)
+
+
+def closing(sequence: Sequence[str]) -> Ints64:
+    """Return the closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
+
+    >>> closing("([])").tolist()
+    [1, 2, 1, 0]
+    """
+    allowed = allowed_closers(sequence)
+    return np.where(allowed.any(axis=1), 1 + allowed.argmax(axis=1), 0)
