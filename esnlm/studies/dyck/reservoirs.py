@@ -42,10 +42,10 @@ class Drive:
 
     def __init__(self, model: str, n_units: int, leak: str, seed: int) -> None:
         """Draw the weights of the reservoir."""
-        law = leak_rate(leak)
+        law, self._is_stack = leak_rate(leak), model == "stack"
         self.reservoir = (
             stack_reservoir(n_units, law, seed)
-            if model == "stack"
+            if self._is_stack
             else Reservoir(n_units, leak_rate=law, degree=min(32, n_units), random_state=seed).fit(
                 n_inputs=len(BRACKETS)
             )
@@ -70,7 +70,11 @@ class Drive:
 
     def timescales(self) -> Floats:
         """Timescales (n_units,) that the leak rates stand for."""
-        leak = self.reservoir.leak_rate_.astype(np.float64)
+        reservoir = self.reservoir
+        if self._is_stack:
+            shares = reservoir.W_[: reservoir.n_units // 2].max(axis=1).toarray().ravel()
+            return np.asarray(-1 / np.log(shares))
+        leak = reservoir.leak_rate_.astype(np.float64)
         return -1 / np.log1p(-np.minimum(leak, 1 - 1e-12))
 
     def _standardised(self, X: Array) -> Array:
