@@ -1,13 +1,18 @@
 """The Dyck grammar against sums over all derivations, and the shares of what it draws."""
 
+import json
 from collections import Counter
 from functools import cache
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from esnlm.grammars.dyck import PAIRS, DyckGrammar, allowed_closers, bracket_distances
+from esnlm.__main__ import main
+from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
+from esnlm.studies.dyck.plots import _lines
+from esnlm.studies.dyck.stack import stack_reservoir
 
 SETTINGS = [(0.25, 0.25, 0.25), (0.3, 0.1, 0.2), (0.35, 0.35, 0.2), (0.1, 0.2, 0.6)]
 LONGEST = 8
@@ -178,3 +183,56 @@ def test_settings_that_make_no_grammar(arguments, message):
 def test_prefixes_that_no_sequence_has(prefix, message):
     with pytest.raises(ValueError, match=message):
         DyckGrammar(max_length=8).next_word_distribution(prefix)
+
+
+def tokens_of(sequence):
+    return np.array([BRACKETS.index(bracket) for bracket in sequence])
+
+
+@pytest.mark.parametrize("leak", [0.3, ("inverse_gamma", 0.56)])
+def test_states_of_a_stack_depend_on_open_brackets_alone(leak):
+    reservoir = stack_reservoir(16, leak, random_state=3)
+
+    def cells(sequence):
+        states = reservoir.transform(tokens_of(sequence))[-1]
+        return states[:8] + states[8:]
+
+    for sequence in DyckGrammar(max_length=100).sample(20, random_state=5):
+        pending: list[str] = []
+        for t, bracket in enumerate(sequence):
+            pending.append(bracket) if bracket in "([" else pending.pop()
+            expected = cells("".join(pending)) if pending else np.zeros(8)
+            np.testing.assert_allclose(cells(sequence[: t + 1]), expected, atol=1e-4)
+
+
+def test_a_stack_of_odd_size_or_without_memory():
+    with pytest.raises(ValueError, match="units must be even for a stack"):
+        stack_reservoir(7, 0.3, 0)
+    with pytest.raises(ValueError, match="leak rates of a stack must be below 1"):
+        stack_reservoir(8, 1.0, 0)
+
+
+def test_a_linear_readout_of_a_stack_gets_every_sequence_right(tmp_path):
+    options = "--models esn stack --readouts ridge softmax --leaks 0.3 uniform:0:0.9 --units 16"
+    sizes = "--seeds 1 --train 300 --validation 50 --test 300 --max-length 200"
+    argv = ["dyck", "--out", str(tmp_path), *options.split(), *sizes.split()]
+    assert main(argv) == 0
+    table = pd.read_csv(tmp_path / "dyck.csv")
+    right = table.set_index(["model", "leak", "readout"])["right"]
+    assert len(right) == 8
+    assert (right["stack"] == 1).all()
+    assert right["esn"].max() < 0.3
+    scales = table[(table["model"] == "stack") & (table["leak"] == "0.3")]["timescale_quantiles"]
+    np.testing.assert_allclose(json.loads(scales.iloc[0]), -1 / np.log(0.7), atol=1e-3)
+    assert (tmp_path / "dyck.png").stat().st_size > 10_000
+
+
+def test_lines_show_the_law_of_the_best_validation():
+    common = {"model": "esn", "readout": "ridge", "seed": 0}
+    rows = [
+        common | {"leak": leak, "n_units": size, "validation_right": share, "right": 1 - share}
+        for leak, size, share in [("0.3", 8, 0.1), ("1", 8, 0.2), ("0.3", 16, 0.4), ("1", 16, 0.3)]
+    ]
+    ((name, runs),) = _lines(pd.DataFrame(rows))
+    assert name == "ESN, ridge"
+    assert runs["right"].tolist() == [0.8, 0.6]

@@ -60,7 +60,8 @@ def _lines(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         scores = runs.groupby(["n_units", "leak"])["validation_right"].mean()
         best = scores.groupby("n_units").idxmax()
         chosen = [leak == best[size][1] for leak, size in zip(leaks, runs["n_units"], strict=True)]
-        yield f"{_NAMES[model]}, {readout}" if readout else _NAMES[model], runs[chosen]
+        name = _NAMES[str(model)]
+        yield f"{name}, {readout}" if readout else name, runs[chosen]
 
 
 def _plot_distances(axis: Axes, row: Row) -> None:
