@@ -317,7 +317,9 @@ def test_the_record_of_a_run_lies_beside_its_model(at: Path, capsys):
     assert record["seed"] == 0
     assert record["data"]["training text"][0]["bytes"] == Path("text").stat().st_size
     phases = [each["phase"] for each in record["phases"]]
-    assert phases == ["read text", "choose penalty", "train in passes", "score baselines"]
+    scores = ["score training text", "score baselines"]
+    assert phases == ["read text", "choose penalty", "train in passes", *scores]
+    assert 0 < record["training_loss"] < 10
     assert all(each["seconds"] >= 0 and each["peak_rss_mib"] > 0 for each in record["phases"])
     Path("other.run.json").write_text("{}")
     line = refused(["train", "text", "--units", "8", "--out", "other"], capsys)
