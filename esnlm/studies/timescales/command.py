@@ -3,9 +3,10 @@
 Word ablation measures what is left of a word in a model's state, some tokens later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -25,12 +26,13 @@ COLUMNS = (
     "model", "layer", "n_units", "fixed", "n_tokens", "median", "share_below_20", "longest",
     "closest_alpha", "ks_closest_alpha", "gaussian_mean", "ks_gaussian", "correlation",
 )  # fmt: skip
+_INFORMATION = ("text", "distance", "nats", "exponent")
 _LAGS = ("model", "layer", "group", "n_units", "assigned", "lag", "share")
 
 
 @group()
-class TimescalesOptions(ResultOptions):
-    """Options of ``esnlm timescales``."""
+class UnitOptions(ResultOptions):
+    """Options of both commands."""
 
     csv: File | None = None
     """Also write the rows of the layers here."""
@@ -42,7 +44,22 @@ class TimescalesOptions(ResultOptions):
 
 
 @group()
-class AblationOptions(TimescalesOptions):
+class TimescalesOptions(UnitOptions):
+    """Options of ``esnlm timescales``."""
+
+    markov_copy: File | None = None
+    """Write as many words here, each drawn after the one before as often as in TEXT, to train
+    --markov-model on."""
+    markov_model: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
+    """An LSTM trained on a Markov copy: --plot compares its timescales on a copy of TEXT."""
+    information: File | None = None
+    """Write the mutual information of words of TEXT, and of its Markov copy, by distance here."""
+    gates: Annotated[Path | None, Parameter(metavar="PNG")] = None
+    """Draw the forget gates on the first tokens of TEXT here."""
+
+
+@group()
+class AblationOptions(UnitOptions):
     """Options of ``esnlm ablation``."""
 
     context: Annotated[int, integer("T", 1)] = 20
@@ -60,17 +77,15 @@ def timescales(
 ) -> int:
     """Measure and print; the exit status."""
     require_torch("esnlm timescales")
+    if options.markov_model is not None and options.plot is None:
+        raise ValueError("--markov-model is compared in a plot: name it with --plot PNG")
     files = _files(options, COLUMNS, "measured")
-    with results(files, (model, *text), overwrite=options.overwrite):
-        loaded, stream = model_and_stream(model, text, options.documents)
-
-        from esnlm.torch.networks.multi_timescale_lstm import is_lstm, measured_timescales
-
-        network = getattr(loaded, "network", None)
-        if network is None or not is_lstm(network):
-            raise ValueError(f"{model} holds no LSTM: train one with --model lstm or mts-lstm")
-        starts = [] if stream.starts is None else stream.starts[1:]
-        measured = measured_timescales(network, np.split(stream.tokens, starts))
+    more = (options.markov_copy, None), (options.information, _INFORMATION), (options.gates, None)
+    named: list[str | Path] = [model, *text]
+    if options.markov_model is not None:
+        named.append(options.markov_model)
+    with results((*files, *more), named, overwrite=options.overwrite):
+        loaded, stream, measured = _measured(model, text, options.documents)
         assigned = _assigned_timescales(loaded, len(measured))
         layers: list[tuple[Any, Any, Any]] = list(zip(count(1), measured, assigned, strict=False))
         if len(layers) > 1:
@@ -79,12 +94,60 @@ def timescales(
         for row in rows:
             print("  ".join(_phrases(row)))
         _write(files, rows, measured, assigned, overwrite=options.overwrite)
+        markov, informations = _markov(text, options)
         if options.plot is not None:
             from esnlm.studies.timescales.plots import plot_timescales
 
-            plot_timescales(measured, assigned, options.plot)
-    finish(*(path for path, _ in files))
+            plot_timescales(measured, assigned, options.plot, markov, informations)
+        if options.gates is not None:
+            from esnlm.studies.timescales.gates import plot_gates
+
+            plot_gates(loaded.network, stream.tokens, options.gates)
+    finish(*(path for path, _ in (*files, *more)))
     return 0
+
+
+def _measured(model: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any, Any]:
+    """Return the LSTM of a folder, the tokens of text, and timescales of each layer on them."""
+    from esnlm.torch.networks.multi_timescale_lstm import is_lstm, measured_timescales
+
+    loaded, stream = model_and_stream(model, text, documents)
+    network = getattr(loaded, "network", None)
+    if network is None or not is_lstm(network):
+        raise ValueError(f"{model} holds no LSTM: train one with --model lstm or mts-lstm")
+    starts = [] if stream.starts is None else stream.starts[1:]
+    return loaded, stream, measured_timescales(network, np.split(stream.tokens, starts))
+
+
+def _markov(text: Sequence[str], options: TimescalesOptions) -> tuple[Any, dict[str, Any]]:
+    """Return timescales of --markov-model on a Markov copy, and information in text and copy."""
+    if not (options.markov_copy or options.markov_model or options.information):
+        return None, {}
+    from esnlm.storage.atomic import file_aside
+    from esnlm.studies.timescales import markov
+    from esnlm.text.corpus import TextCorpus
+
+    documents = TextCorpus(text, options.documents or "file")
+    lines = (line for document in documents for line in document.splitlines())
+    tokens, vocabulary = markov.words_of(lines)
+    copy = markov.markov_copy(tokens)
+    with TemporaryDirectory() as folder:
+        path = options.markov_copy or Path(folder) / "copy.txt"
+        with file_aside(path) as file:
+            file.write(markov.text_of_words(copy, vocabulary).encode())
+        times = None
+        if options.markov_model is not None:
+            *_, times = _measured(options.markov_model, (str(path),), options.documents)
+    if options.information is None:
+        return times, {}
+    informations = {"text": markov.information(tokens), "Markov copy": markov.information(copy)}
+    rows = [
+        dict(zip(_INFORMATION, (name, int(distance), float(nats), each.exponent), strict=True))
+        for name, each in informations.items()
+        for distance, nats in zip(each.distances, each.nats, strict=True)
+    ]
+    write_rows(options.information, _INFORMATION, rows, overwrite=options.overwrite)
+    return times, informations
 
 
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
@@ -115,7 +178,7 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
     return 0
 
 
-def _files(options: TimescalesOptions, columns: tuple[str, ...], name: str) -> Any:
+def _files(options: UnitOptions, columns: tuple[str, ...], name: str) -> Any:
     """Files to write, and columns of those that are CSVs: rows of layers, then those of units."""
     of_units = "layer", "unit", "assigned", name
     return (options.csv, columns), (options.units_csv, of_units), (options.plot, None)

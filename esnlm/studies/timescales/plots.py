@@ -1,4 +1,4 @@
-"""Figures 1, 4, 6 and 7 of Mahto et al. (paper 002): timescales of units, and word ablation."""
+"""Figures 1, 4, 6, 7 and 8 of Mahto et al. (paper 002): timescales of units, and word ablation."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -9,11 +9,21 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from scipy.stats import norm
 
-from esnlm.plots.figures import COLOURS, panels, plain_log, save
-from esnlm.reservoir.timescales import closest_inverse_gamma, inverse_gamma_timescales
+from esnlm.plots.figures import BLUE, COLOURS, ORANGE, panels, plain_log, save
+from esnlm.reservoir.timescales import (
+    closest_gaussian,
+    closest_inverse_gamma,
+    inverse_gamma_timescales,
+    ks_gaussian,
+    ks_inverse_gamma,
+)
+from esnlm.studies.timescales.markov import Information
 from esnlm.utils.arrays import Floats
 
+# Of the narrow Gaussian, as in the paper.
+_DEVIATION = 0.1
 _MARKS: dict[str, Any] = {"marker": "o", "markersize": 3}
 
 
@@ -21,12 +31,18 @@ def plot_timescales(
     measured: Sequence[Floats],
     assigned: Sequence[Floats | None],
     path: Path,
+    markov: Sequence[Floats] | None = None,
+    informations: Mapping[str, Information] = {},
 ) -> None:
     """Sorted timescales of each layer, and of all beside the closest inverse gamma.
 
-    Where a layer's were assigned, these are dotted.
+    Where a layer's were assigned, these are dotted, and a panel shows them against the measured
+    (figure 4). ``markov``, timescales of an LSTM trained on a Markov copy, adds a panel of
+    Kolmogorov-Smirnov distances (figure 1); ``informations`` one of mutual information.
     """
-    figure, (left, right) = panels(2)
+    fixed = [pair for pair in zip(assigned, measured, strict=True) if pair[0] is not None]
+    n_panels = 2 + bool(fixed) + (markov is not None) + bool(informations)
+    figure, (left, right, *others) = panels(n_panels)
     layers = zip(measured, assigned, strict=True)
     for colour, (number, (times, assignment)) in zip(
         cycle(COLOURS), enumerate(layers, 1), strict=False
@@ -35,18 +51,78 @@ def plot_timescales(
         if assignment is not None:
             _line(left, assignment, linestyle=":", label=f"layer {number}, assigned", color=colour)
     together = np.concatenate(list(measured))
-    alpha, distance = closest_inverse_gamma(together)
-    _line(right, together, color="black", label="all layers")
-    law = inverse_gamma_timescales(alpha, len(together))
-    name = f"inverse gamma {alpha:g} (KS {distance:.3f})"
-    _line(right, law, color="#777777", linestyle="--", label=name)
+    _beside_closest(right, together, "all layers", "black", gaussian=False)
+    if markov is not None:
+        _beside_closest(right, np.concatenate(list(markov)), "Markov copy", ORANGE, gaussian=True)
+        _plot_distances(others.pop(0), {"text": together, "copy": np.concatenate(list(markov))})
+    if informations:
+        _plot_information(others.pop(0), informations)
+    for axis in others:
+        _plot_assigned(axis, fixed)
     limits = together.min() / 2, 5 * together.max()
     for axis in (left, right):
         axis.set(
             xscale="log", xlim=limits, xlabel="timescale, in tokens", ylabel="share of units below"
         )
-    right.legend(frameon=False, fontsize=9, loc="lower right")
+    right.legend(frameon=False, fontsize=8, loc="lower right")
     save(figure, path, legend_of=left, n_columns=3)
+
+
+def _beside_closest(axis: Axes, times: Floats, label: str, colour: str, *, gaussian: bool) -> None:
+    """Draw sorted timescales and, dashed, the closest law."""
+    _line(axis, times, color=colour, label=label)
+    if gaussian:
+        mean, distance = closest_gaussian(times)
+        law = norm(mean, _DEVIATION).ppf((np.arange(len(times)) + 0.5) / len(times))
+        name = f"Gaussian {mean:g} (KS {distance:.2f})"
+    else:
+        alpha, distance = closest_inverse_gamma(times)
+        law = inverse_gamma_timescales(alpha, len(times))
+        name = f"inverse gamma {alpha:g} (KS {distance:.2f})"
+    _line(axis, law[law > 0], color=colour, linestyle="--", label=name)
+
+
+def _plot_distances(axis: Axes, models: Mapping[str, Floats]) -> None:
+    """Draw Kolmogorov-Smirnov distances of both families of laws, by their parameter."""
+    parameters = np.arange(0.1, 4.01, 0.1)
+    for colour, (name, times) in zip((BLUE, ORANGE), models.items(), strict=True):
+        for line, law, measure in (
+            ("-", "inverse gamma", ks_inverse_gamma),
+            ("--", "Gaussian", ks_gaussian),
+        ):
+            distances = [measure(times, value) for value in parameters.tolist()]
+            label = f"{name}, {law}"
+            axis.plot(parameters, distances, line, color=colour, linewidth=1.6, label=label)
+    axis.set(xlabel="alpha, or mean of the Gaussian", ylabel="Kolmogorov-Smirnov distance")
+    axis.legend(frameon=False, fontsize=7)
+
+
+def _plot_information(axis: Axes, informations: Mapping[str, Information]) -> None:
+    """Draw mutual information by distance, and its power laws dotted."""
+    for colour, (name, each) in zip((BLUE, ORANGE), informations.items(), strict=True):
+        some = each.nats > 0
+        law = "" if np.isnan(each.exponent) else f", exponent {-each.exponent:.2f}"
+        look: dict[str, Any] = {"color": colour, "label": name + law}
+        axis.plot(each.distances[some], each.nats[some], "o", markersize=4, **look)
+        fit = each.scale * each.distances**-each.exponent
+        axis.plot(each.distances, fit, ":", color=colour, linewidth=1.2)
+    low = min(float(each.nats[each.nats > 0].min()) for each in informations.values())
+    axis.set(xscale="log", yscale="log", xlabel="distance of two words", ylabel="information, nats")
+    axis.set_ylim(low / 2, None)
+    plain_log(axis.xaxis)
+    axis.legend(frameon=False, fontsize=8)
+
+
+def _plot_assigned(axis: Axes, layers: Sequence[tuple[Any, Floats]]) -> None:
+    """Draw the measured timescale of each unit against the assigned one."""
+    for colour, (assignment, times) in zip(cycle(COLOURS), layers, strict=False):
+        axis.plot(assignment, times, ".", markersize=4, color=colour)
+    ends = [np.concatenate(parts) for parts in zip(*layers, strict=True)]
+    limits = min(map(np.min, ends)), max(map(np.max, ends))
+    axis.plot(limits, limits, ":", color="black", linewidth=1.0)
+    axis.set(xscale="log", yscale="log", xlabel="assigned timescale", ylabel="measured timescale")
+    plain_log(axis.xaxis)
+    plain_log(axis.yaxis)
 
 
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
