@@ -13,6 +13,7 @@ from esnlm.reservoir.timescales import (
     ks_gaussian,
     ks_inverse_gamma,
 )
+from esnlm.studies.timescales.markov import information, markov_copy
 
 TIMES = np.array([0.05, 0.3, 1.0, 3.0, 4.0, 50.0, 1e4, 1e6])
 
@@ -86,3 +87,31 @@ def test_what_is_no_timescale():
         closest_inverse_gamma([2.0, np.inf])
     with pytest.raises(ValueError, match="must lie in"):
         estimated_timescales([0.5, 1.0])
+
+
+def test_a_markov_copy_has_the_bigrams_of_the_text():
+    text = np.random.default_rng(0).choice(4, p=[0.1, 0.2, 0.3, 0.4], size=20_000)
+    text[1:][text[:-1] == 0] = 3
+    copy = markov_copy(text, random_state=1)
+    assert len(copy) == len(text)
+    counts = [np.histogram2d(x[:-1], x[1:], bins=4)[0] / len(text) for x in (text, copy)]
+    np.testing.assert_allclose(*counts, atol=0.01)
+    with pytest.raises(ValueError, match="a Markov copy needs words"):
+        markov_copy(np.array([], dtype=np.int64))
+
+
+def test_information_of_a_chain_is_that_of_its_transitions():
+    """A binary chain that stays with 0.9: I(d) is a sum over the powers of its matrix."""
+    turns = np.random.default_rng(2).random(200_000) < 0.1
+    found = information(np.cumsum(turns) % 2, longest=30)
+    stays = (1 + 0.8**found.distances) / 2
+    expected = np.log(2) + stays * np.log(stays) + (1 - stays) * np.log(np.maximum(1 - stays, 1e-9))
+    np.testing.assert_allclose(found.nats, expected, atol=2e-3)
+
+
+def test_independent_tokens_have_no_power_law():
+    found = information(np.random.default_rng(0).integers(0, 5, 20_000))
+    assert np.isnan(found.exponent)
+    assert np.abs(found.nats).max() < 5e-3
+    with pytest.raises(ValueError, match="needs a text of 2 words or more, got 1"):
+        information(np.array([3]))

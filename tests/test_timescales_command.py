@@ -70,6 +70,28 @@ def test_rows_of_layers_and_units(tmp_path, text, capsys, reset):
     assert ks_inverse_gamma(found, alpha) == pytest.approx(distance)
 
 
+def test_a_model_of_the_markov_copy_stands_beside(tmp_path, text):
+    saved(tmp_path / "model", lambda v: MultiTimescaleLSTM(v, n_units=12, n_dims=5), "never")
+    saved(tmp_path / "other", lambda v: LSTM(v, n_units=6), "never")
+    text.write_text("\n".join(TEXT * 30))
+    files = [str(tmp_path / name) for name in ("copy.txt", "nats.csv", "plot.png", "gates.png")]
+    options = ["--markov-copy", files[0], "--information", files[1], "--plot", files[2]]
+    options += ["--gates", files[3], "--markov-model", str(tmp_path / "other")]
+    assert main(["timescales", str(tmp_path / "model"), str(text), *options]) == 0
+    words = (tmp_path / "copy.txt").read_text().replace("\n", " \n ").split(" ")
+    source = text.read_text().split() + [""] * 90
+    assert len([w for w in words if w]) == len(source)  # ends of lines are words of the chain
+    rows = read(tmp_path / "nats.csv")
+    assert {row["text"] for row in rows} == {"text", "Markov copy"}
+    assert all((tmp_path / name).stat().st_size > 10_000 for name in ("plot.png", "gates.png"))
+
+
+def test_a_markov_model_needs_a_plot(tmp_path, text, capsys):
+    argv = ["timescales", str(tmp_path / "m"), str(text), "--markov-model", str(tmp_path / "m")]
+    assert main(argv) == 2
+    assert "name it with --plot PNG" in capsys.readouterr().err
+
+
 def test_an_lstm_of_one_layer_has_one_row(tmp_path, text):
     saved(tmp_path / "model", lambda v: LSTM(v, n_units=6))
     out = tmp_path / "layers.csv"

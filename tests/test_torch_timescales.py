@@ -256,3 +256,17 @@ def test_a_model_lives_in_a_folder(kind, tmp_path):
 def test_settings_that_make_no_network(settings, message):
     with pytest.raises(ValueError, match=message):
         MultiTimescaleLSTM(11, **settings)
+
+
+def test_timescales_of_layers_are_a_parameter():
+    laws = [[2, 3, 5], None, ["inverse_gamma", 1.2]]
+    network = MultiTimescaleLSTM(11, n_units=6, n_dims=4, layer_timescales=laws)
+    np.testing.assert_array_equal(network.assigned_timescales(0), [2, 2, 3, 3, 5, 5])
+    assert network.assigned_timescales(1) is None
+    np.testing.assert_allclose(network.assigned_timescales(2), inverse_gamma_timescales(1.2, 4))
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    assert MultiTimescaleLSTM.count(**network.settings()) == trained
+    with pytest.raises(ValueError, match="must be a list of n_layers=3 entries, got 5"):
+        MultiTimescaleLSTM(11, n_units=6, n_dims=4, layer_timescales=5)
+    with pytest.raises(ValueError, match="layer_timescales must be positive"):
+        MultiTimescaleLSTM(11, n_units=6, n_dims=4, layer_timescales=[[0], None, None])

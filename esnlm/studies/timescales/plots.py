@@ -121,8 +121,6 @@ def _plot_assigned(axis: Axes, layers: Sequence[tuple[Any, Floats]]) -> None:
     limits = min(map(np.min, ends)), max(map(np.max, ends))
     axis.plot(limits, limits, ":", color="black", linewidth=1.0)
     axis.set(xscale="log", yscale="log", xlabel="assigned timescale", ylabel="measured timescale")
-    plain_log(axis.xaxis)
-    plain_log(axis.yaxis)
 
 
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -18,6 +18,8 @@ from esnlm.utils.arrays import Bools, Floats, Floats32, Tokens
 from esnlm.utils.validation import Count, Number, limited
 
 _TOKENS_AT_ONCE = 1024
+# Of layers between the first and the last.
+_LAW = ("inverse_gamma",)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -139,24 +141,48 @@ class MultiTimescaleLSTM(AWDLSTM):
 
     Half of the first layer's units have timescale 3 and half 4; those between first and last
     layer have the quantiles of an inverse gamma distribution of shape ``alpha`` (section 3.1.1);
-    the last layer is free. The authors' published code fixes all biases of these layers; the
-    paper, and this class, those of the forget and input gates.
+    the last layer is free. ``layer_timescales`` says otherwise (section A.6). The authors'
+    published code fixes all biases of these layers; the paper, and this class, those of the forget
+    and input gates.
     """
 
     alpha: float = limited(0.56, Number(0, open="low"))
+    #: One entry a layer: a list of timescales, each of an equal part of the units, or
+    #: ``["inverse_gamma", alpha]``, or None where they are learned. None: as above.
+    layer_timescales: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuse timescales that are not one entry a layer, then build the layers."""
+        laws = self.layer_timescales
+        if laws is not None and (not isinstance(laws, list | tuple) or len(laws) != self.n_layers):
+            raise ValueError(
+                f"layer_timescales must be a list of n_layers={self.n_layers} entries, got {laws!r}"
+            )
+        super().__post_init__()
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        fixed = 4 * settings["n_units"] * (settings["n_layers"] - 1)
-        return AWDLSTM.count(n_tokens, **settings) - fixed
+        n_layers, laws = settings["n_layers"], settings.get("layer_timescales")
+        sizes = [settings["n_units"]] * (n_layers - 1) + [settings["n_dims"]]
+        fixed = [law is not None for law in laws] if laws else [True] * (n_layers - 1) + [False]
+        biases = 4 * sum(size for size, is_fixed in zip(sizes, fixed, strict=True) if is_fixed)
+        return AWDLSTM.count(n_tokens, **settings) - biases
 
     def assigned_timescales(self, layer: int) -> Floats | None:
-        """Return the timescales (n_units,) of a layer; None for the last."""
-        if layer == self.n_layers - 1:
+        """Return the timescales of a layer's units; None where they are learned."""
+        last = self.n_layers - 1
+        law: Any = [3.0, 4.0] if layer == 0 else None if layer == last else _LAW
+        if self.layer_timescales is not None:
+            law = self.layer_timescales[layer]
+        if law is None:
             return None
-        if layer == 0:
-            return np.where(np.arange(self.n_units) < self.n_units // 2, 3.0, 4.0)
-        return inverse_gamma_timescales(self.alpha, self.n_units)
+        n_units = self.n_dims if layer == last else self.n_units
+        if law[0] == _LAW[0]:
+            return inverse_gamma_timescales(law[1] if len(law) > 1 else self.alpha, n_units)
+        times = np.asarray(law, dtype=np.float64)
+        if not (times > 0).all():
+            raise ValueError(f"layer_timescales must be positive, got {law!r}")
+        return times[np.arange(n_units) * len(times) // n_units]
 
 
 def _mean(values: Tensor, real: Bools | None) -> Tensor:
