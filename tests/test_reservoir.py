@@ -356,7 +356,7 @@ def test_bad_calls(call, message):
         ({"spectral_radius": np.nan}, "spectral_radius must be a finite number"),
         ({"input_scaling": "big"}, "input_scaling must be a finite number, got 'big'"),
         ({"activation": "sine"}, "activation must be one of tanh, relu, identity, got 'sine'"),
-        ({"topology": "star"}, "topology must be one of random, offsets, .* got 'star'"),
+        ({"topology": "star"}, "topology must be one of random, bernoulli, offsets, .* got 'star'"),
         ({"dtype": "int32"}, "dtype must be one of float32, float64, got 'int32'"),
         ({"leak_rate": 1.7}, r"leak_rate must lie in \(0, 1\], got 1.7"),
         ({"leak_rate": ("gamma", 0.5)}, "leak_rate must be .*, got .*gamma"),
