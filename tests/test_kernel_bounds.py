@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import esnlm
-from esnlm.kernels.vectors import adam_rows
+from esnlm.kernels.vectors import adam_rows, decayed_sums
 
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -216,7 +216,7 @@ def ngrams() -> Iterator[Any]:
 
 
 def vectors() -> Iterator[Any]:
-    """Steps of Adam, which the package takes where torch is installed alone."""
+    """Steps of Adam and traces, which the package takes where torch is installed alone."""
     for n, width, dtype in product((1, 3, 40), UNITS, DTYPES):
         rng = np.random.default_rng(n)
         ids = rng.integers(0, 5, n)
@@ -224,6 +224,9 @@ def vectors() -> Iterator[Any]:
         gradients, betas = rng.random((n, width)).astype(dtype), np.array([0.9, 0.98], dtype)
         order, rate, epsilon = np.argsort(ids), betas.dtype.type(0.1), betas.dtype.type(1e-8)
         adam_rows(*arrays, ids, order, gradients, betas, rate, epsilon)
+        ends = np.unique(rng.integers(0, n, 3) + 1)
+        for backwards in (False, True):
+            decayed_sums(gradients[: ends[-1]], rng.random(width).astype(dtype), ends, backwards)
         yield arrays
 
 
