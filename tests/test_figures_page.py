@@ -47,6 +47,7 @@ def commands(section: str) -> dict[str, list[str]]:
 RACHEZ = commands("Rachez & Hagiwara")
 SCALE = commands("Ueda et al., syntactic")
 FROZEN = commands("Ueda et al., frozen")
+MAHTO = commands("Mahto et al.")
 
 
 @pytest.fixture(autouse=True)
@@ -255,3 +256,64 @@ def with_options(words: list[str], values: dict[str, list[str]]) -> list[str]:
         elif not replaced:
             out.append(word)
     return out
+
+
+def test_dyck_runs_at_the_papers_settings():
+    """Mahto et al., section 3.1.2."""
+    from esnlm.studies.dyck.options import DyckOptions
+
+    assert MAHTO["figure 2"] == ["dyck", "--out", "dyck"]
+    options = DyckOptions()
+    assert (options.units, options.seeds, options.alpha) == ((256,), 20, 1.5)
+    assert (options.train, options.validation, options.test) == (10_000, 2_000, 5_000)
+    assert (options.max_length, options.passes, options.learning_rate) == (200, 2_000, 1e-4)
+
+
+def test_frozen_reservoirs_read_dyck():
+    argv = MAHTO["figure 2 with frozen reservoirs"]
+    small = ["--units", "16", "--train", "80", "--validation", "40", "--test", "60"]
+    assert main([*argv, *small, "--max-length", "40"]) == 0
+    rows = pd.read_csv("dyck/dyck.csv")
+    readouts, leaks = rows.groupby("model")["readout"].nunique(), rows["leak"].unique()
+    assert readouts.to_dict() == {"esn": 4, "stack": 4}
+    assert list(leaks) == ["0.3", "uniform:0:0.9", "inverse_gamma:0.56"]
+    assert (rows[(rows["model"] == "stack") & (rows["readout"] == "ridge")]["right"] == 1).all()
+
+
+@pytest.mark.torch
+def test_the_multi_timescale_lstm_is_the_papers():
+    """Mahto et al., section 3.1.1, and the words of section A.6."""
+    torch = pytest.importorskip("torch")
+    from esnlm.torch.networks.multi_timescale_lstm import MultiTimescaleLSTM
+
+    argv = MAHTO["section A.6"]
+    assert argv[argv.index("--model") + 1] == "mts-lstm"
+    name, _, value = argv[argv.index("--option") + 1].partition("=")
+    with torch.device("meta"):
+        paper = MultiTimescaleLSTM(10_000)
+        other = MultiTimescaleLSTM(10_000, **{name: json.loads(value)})
+    assert [layer.n_units for layer in paper.layers] == [1150, 1150, 400]
+    for layer in range(2):
+        expected = paper.assigned_timescales(layer).tolist()
+        assert other.assigned_timescales(layer).tolist() == expected
+    assert paper.assigned_timescales(2) is other.assigned_timescales(2) is None
+
+
+@pytest.mark.torch
+def test_timescales_are_measured_and_drawn(capsys):
+    pytest.importorskip("torch")
+    Path("TEXT").write_text(TEXT)
+    Path("TEST").write_text(TEXT)
+    small = "--units 6 --option n_dims=4 --tokenizer word --reset never --documents file"
+    for name, text in (("mts", "TEXT"), ("awd", "TEXT"), ("awd-markov", "copy")):
+        kind = name.partition("-")[0] + "-lstm"
+        argv = ["train", text, "--model", kind, *small.split()]
+        assert main([*argv, "--device", "cpu", "--out", name]) == 0
+        if name == "awd":
+            argv = ["timescales", "awd", "TEXT", "--documents", "file", "--markov-copy", "copy"]
+            assert main(argv) == 0
+    for item in ("figure 1", "table 1", "figure 4", "figure 5", "figures 6, 7, 8"):
+        assert main(MAHTO[item]) == 0, capsys.readouterr().err
+    plots = [f"figure_{number}.png" for number in (1, 4, 5, 7)]
+    assert all(Path(plot).stat().st_size > 10_000 for plot in plots)
+    assert len(pd.read_csv("bins.csv")) > 5

@@ -27,7 +27,8 @@ def dyck_figure(rows: Sequence[Row]) -> Figure:
     figure, (by_distance, distances, by_size, timescales) = panels(4, size=(8.4, 8.4))
     models: set[str] = set()
     for number, (name, runs) in enumerate(_lines(table)):
-        look = style(number) | {"markerfacecolor": "none", "label": name}
+        dotted = ":" if name.startswith(_NAMES["stack"]) else "-"
+        look = style(number) | {"markerfacecolor": "none", "label": name, "linestyle": dotted}
         largest = runs[runs["n_units"] == sizes[-1]]
         if len(largest):
             band(by_distance, _shares(largest["right_by_distance"]), "middle", "share", **look)
@@ -55,6 +56,9 @@ def dyck_figure(rows: Sequence[Row]) -> Figure:
 
 def _lines(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield each model and readout, with the runs of the best law of leak rates at each size."""
+    table = table.sort_values(
+        "model", kind="stable", key=lambda models: models.map(list(_NAMES).index)
+    )
     for (model, readout), runs in table.groupby(["model", "readout"], sort=False):
         leaks = runs["leak"]
         scores = runs.groupby(["n_units", "leak"])["validation_right"].mean()

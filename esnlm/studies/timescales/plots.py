@@ -126,12 +126,13 @@ def _plot_assigned(axis: Axes, layers: Sequence[tuple[Any, Floats]]) -> None:
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Plot the difference that a word makes in the states, from the rows of ``esnlm ablation``.
 
-    Layers, and the groups of units of the first layer whose groups differ in timescale, the
+    Layers, and the groups of units of the layer whose groups differ most in timescale, the
     lighter the longer; with a mark and a tick at each lag, or at some of many.
     """
     table = pd.DataFrame(rows)
     whole, groups = table[table["group"] == "all"], table[table["group"] != "all"]
-    spread = groups.groupby("layer")["assigned"].nunique()
+    assigned = groups.astype({"assigned": float}).groupby("layer")["assigned"]
+    spread = (assigned.max() / assigned.min()).sort_values(ascending=False)
     parted = spread.index[spread > 1]
     figure, axes = panels(2 if len(parted) else 1)
     for colour, (layer, lags) in zip(cycle(COLOURS), whole.groupby("layer"), strict=False):
@@ -160,7 +161,7 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             ylabel="difference of the states, share of the first",
         )
         last = int(table["lag"].max())
-        axis.set_xticks(range(0, last + 1, max(1, -(-last // 20))))
+        axis.set_xticks(range(0, last + 1, max(1, -(-last // 10))))
         plain_log(axis.yaxis, subs=(1, 2, 5))
     save(figure, path)
 
