@@ -58,6 +58,11 @@ class Model(NamedTuple):
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
 _NETWORK = "--device cpu --plan bf16=true --plan pool=64 --learning-rate"
+#: What the recipes of `esn+mlp` and `gpt` have, for other networks.
+_CARE = (
+    "--batch-size 128 --plan betas='[0.9,0.98]' --plan weight_decay=0.05 --plan clip=1"
+    " --schedule warmup-hold-cosine --plan warmup=0.02"
+)
 MODELS = {
     "unigram": Model("unigrams", "ngram --order 1"),
     "kneser-ney": Model("modified Kneser-Ney 5-gram", "ngram --order 5"),
@@ -80,16 +85,21 @@ MODELS = {
         "steps",
         ("--dropout 0", "--dropout 0.1 --plan weight_decay=0.025"),
     ),
+    "esn+mlp-trained": Model(
+        "the same, its inputs trained through fixed decays",
+        "train --model esn+mlp --device cpu --plan bf16=true --option trained_inputs=true",
+        "steps",
+        ("", "--option token_dropout=0.3 --plan weight_decay=1.5"),
+    ),
     "lstm": Model(
-        "LSTM, 512 units",
-        f"train --model lstm {_NETWORK} 3e-3 --schedule cosine",
+        "LSTM, 384 units, softmax in two levels",
+        f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_CARE}",
         "steps",
         ("", "--plan weight_decay=0.075"),
     ),
-    "gpt2": Model(
-        "GPT-2, 256 dimensions, 4 layers",
-        "train --model gpt2 --units 256 --option n_layers=4 --option n_heads=4"
-        f" --option context=512 {_NETWORK} 1e-3 --schedule warmup-hold-cosine --plan warmup=0.1",
+    "gpt": Model(
+        "GPT, 256 dimensions, 2 layers, rotary positions, Muon",
+        f"train --model gpt --option n_layers=2 {_NETWORK} 4e-3 --plan optimizer=muon",
         "steps",
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
@@ -126,7 +136,8 @@ def _draw(path: Path) -> None:
     """Write the table and the plots of the rows beside them."""
     rows = read_rows(path)
     names = list(MODELS)
-    names.insert(names.index("reservoir") + 1, "learned")  # older rows have it
+    names.insert(names.index("reservoir") + 1, "learned")  # older rows have it, and GPT-2
+    names.append("gpt2")
     write_whole(path.with_suffix(".md"), table(rows, names))
     plot(rows, names, path.with_suffix(".png"))
     plot_frozen(rows, path.with_name("frozen.png"))
