@@ -86,6 +86,33 @@ def test_a_model_of_the_markov_copy_stands_beside(tmp_path, text):
     assert all((tmp_path / name).stat().st_size > 10_000 for name in ("plot.png", "gates.png"))
 
 
+def test_routing_is_the_loss_without_the_outputs_of_a_group(tmp_path, text):
+    model = saved(tmp_path / "model", lambda v: MultiTimescaleLSTM(v, n_units=12, n_dims=5))
+    out = tmp_path / "routing.csv"
+    options = ["--group", "4", "--routing", str(out), "--counts", str(text), "--context", "1"]
+    argv = ["ablation", str(tmp_path / "model"), str(text), *options, "--lags", "1"]
+    assert main(argv) == 0
+    rows = read(out)
+    assert [(row["layer"], row["n_units"], row["bin"]) for row in rows] == [("2", "4", "<100")] * 3
+    scores = np.concatenate(model.log_likelihood(TEXT))
+    assert float(rows[0]["nats"]) == pytest.approx(-scores.mean(), rel=1e-5)
+    # The next layer no longer hears the units with the shortest timescales.
+    model.network.layers[2].weight_ih.data[:, :4] = 0
+    scores = np.concatenate(model.log_likelihood(TEXT))
+    assert float(rows[0]["silenced"]) == pytest.approx(-scores.mean(), rel=1e-5)
+    assert out.with_suffix(".png").stat().st_size > 10_000
+
+
+def test_routing_needs_counts_and_assigned_timescales(tmp_path, text, capsys):
+    saved(tmp_path / "model", lambda v: LSTM(v, n_units=6))
+    argv = ["ablation", str(tmp_path / "model"), str(text), "--routing", str(tmp_path / "r.csv")]
+    assert main(argv) == 2
+    assert "--routing FILE and --counts TRAIN go together" in capsys.readouterr().err
+    options = ["--counts", str(text), "--context", "1", "--lags", "1"]
+    assert main([*argv, *options]) == 2
+    assert "has no assigned timescales" in capsys.readouterr().err
+
+
 def test_a_markov_model_needs_a_plot(tmp_path, text, capsys):
     argv = ["timescales", str(tmp_path / "m"), str(text), "--markov-model", str(tmp_path / "m")]
     assert main(argv) == 2

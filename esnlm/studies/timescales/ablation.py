@@ -19,6 +19,10 @@ from esnlm.utils.validation import Count
 #: Windows (n, T) of tokens -> states (n, T, units) of each layer after each token.
 Reader = Callable[[Ints64], list[Array]]
 
+#: Columns of the losses with some units silenced.
+ROUTING = (
+    "model", "layer", "group", "n_units", "assigned", "bin", "n_tokens", "nats", "silenced",
+)  # fmt: skip
 _STATE_BYTES = 1 << 27
 # Below this share a difference is noise of single precision.
 _LEAST_SHARE = 1e-4

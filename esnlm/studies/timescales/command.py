@@ -70,6 +70,11 @@ class AblationOptions(UnitOptions):
     """Words that are left out, at most."""
     group: Annotated[int, integer("U", 1)] = 100
     """Units of a group, by assigned timescale."""
+    routing: File | None = None
+    """Silence one group of units after the other, and write the losses of words by frequency here;
+    a plot is beside it."""
+    counts: Annotated[tuple[str, ...], Parameter(metavar="TRAIN")] = ()
+    """Training text of --routing, to count the frequencies of words in."""
 
 
 def timescales(
@@ -152,10 +157,15 @@ def _markov(text: Sequence[str], options: TimescalesOptions) -> tuple[Any, dict[
 
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
     """Measure and print; the exit status."""
-    files = _files(options, _LAGS, "ablation")
-    with results(files, (model, *text), overwrite=options.overwrite):
-        from esnlm.studies.timescales.ablation import word_ablation
+    from esnlm.studies.timescales.ablation import ROUTING, word_ablation
 
+    files = _files(options, _LAGS, "ablation")
+    if (options.routing is None) != (not options.counts):
+        raise ValueError("--routing FILE and --counts TRAIN go together: name both")
+    drawn = None if options.routing is None else options.routing.with_suffix(".png")
+    more = (options.routing, ROUTING), (drawn, None)
+    named: list[str | Path] = [model, *text, *options.counts]
+    with results((*files, *more), named, overwrite=options.overwrite):
         loaded, stream = model_and_stream(model, text, options.documents)
         layers = word_ablation(
             loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
@@ -174,8 +184,29 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
             from esnlm.studies.timescales.plots import plot_ablation
 
             plot_ablation(rows, options.plot)
-    finish(*(path for path, _ in files))
+        if options.routing is not None and drawn is not None:
+            _route(loaded, stream, model, options, drawn)
+    finish(*(path for path, _ in (*files, *more)))
     return 0
+
+
+def _route(loaded: Any, stream: Any, model: Path, options: AblationOptions, plot: Path) -> None:
+    """Write the rows of ``--routing``, and their plot."""
+    from esnlm.options.corpus import split_of
+    from esnlm.text.corpus import TextCorpus
+
+    network: Any = getattr(loaded, "network", None)
+    if not hasattr(network, "assigned_timescales"):
+        raise ValueError(f"{model} has no assigned timescales: train one with --model mts-lstm")
+    from esnlm.studies.timescales.ablation import ROUTING
+    from esnlm.studies.timescales.routing import plot_routing, routing_rows
+
+    train = loaded.tokenize(TextCorpus(options.counts, split_of(loaded, options.documents)))
+    counts = np.bincount(train.tokens, minlength=network.n_tokens)
+    texts = np.split(stream.tokens, [] if stream.starts is None else stream.starts[1:])
+    rows = routing_rows(str(model), network, texts, counts, options.group)
+    write_rows(options.routing, ROUTING, rows, overwrite=options.overwrite)
+    plot_routing(rows, plot)
 
 
 def _files(options: UnitOptions, columns: tuple[str, ...], name: str) -> Any:
