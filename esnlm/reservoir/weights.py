@@ -234,7 +234,7 @@ def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 
 
 def _bernoulli(n_rows: int, n_columns: int, degree: int, rng: np.random.Generator) -> Any:
-    """Return a CSR matrix whose entries are there with probability degree / n_columns each.
+    """Return a CSR matrix whose entries are nonzero with probability degree / n_columns each.
 
     Gaps between successes are geometric, so that no mask of all entries is in memory.
     """

@@ -1,4 +1,4 @@
-"""Results of commands: CSVs whose rows are added to those that are there, and pictures.
+"""Results of commands: CSVs that new rows are added to, and pictures.
 
 One rule for all: a row that fits is added, all else is refused unless it is to be overwritten.
 """
@@ -80,7 +80,7 @@ def fits(path: Path, columns: Sequence[str] | None) -> bool:
 def csv_aside(path: Path, columns: Sequence[str], *, overwrite: bool = True) -> Iterator[Any]:
     """Yield a CSV writer of a file that takes its name when the block ends well.
 
-    Rows that are there stay, unless ``overwrite``.
+    Existing rows stay, unless ``overwrite``.
     """
     with file_aside(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

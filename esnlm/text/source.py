@@ -1,6 +1,6 @@
 """What a text argument names: files of text or shards, and what is wrong with them at a glance.
 
-Files given twice, lines wrapped at a column and licences are told before the text is read.
+A file named twice, lines wrapped at a column and licences are reported before the text is read.
 """
 
 import re

@@ -23,7 +23,7 @@ _KINDS = {"f": "float32 or float64", "i": "integers", "b": "booleans"}
 
 
 def check_arrays(arrays: Mapping[str, Array], layouts: Mapping[str, str], **lengths: int) -> None:
-    """Raise ValueError unless each array that is there is of the kind and shape of its layout.
+    """Raise ValueError unless each array present has the kind and shape of its layout.
 
     A layout is a kind, f(loat), i(nteger) or b(ool), and letters for the lengths of the axes. A
     letter that is not among ``lengths`` stands for one length, whichever, in all arrays; V+1 for

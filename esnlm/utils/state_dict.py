@@ -61,7 +61,7 @@ class Stateful:
     _saved: ClassVar[Mapping[str, str]] = {}
 
     def _names(self, training: bool) -> Mapping[str, str]:
-        """Return saved names and attributes; of readouts, those that ``training`` goes on from."""
+        """Return saved names and attributes; ``training`` adds those that continue a training."""
         return self._saved
 
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
