@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
@@ -11,13 +12,14 @@ from esnlm.storage.results import markdown_table
 
 Row = dict[str, Any]
 _HEAD = (
-    "", "nats a token", "nats a word", "BLiMP, %", "units", "steps", "parameters, M",
-    "peak memory, MiB", "tokens/s", "processor minutes", "processor",
+    "", "nats a token", "standard error", "nats a word", "BLiMP, %", "standard error", "seeds",
+    "units", "steps", "parameters, M", "peak memory, MiB", "tokens/s", "processor minutes",
+    "processor",
 )  # fmt: skip
 
 
 def table(rows: Sequence[Row], models: Sequence[str]) -> str:
-    """Rows in Markdown, a table for each corpus and budget, models in the order given.
+    """Means over seeds in Markdown, a table for each corpus and budget, models in the order given.
 
     A model without a value did not fit the budget.
     """
@@ -26,38 +28,53 @@ def table(rows: Sequence[Row], models: Sequence[str]) -> str:
         of_corpus = [row for row in rows if row["corpus"] == corpus]
         for minutes in sorted({row["minutes"] for row in of_corpus}):
             found = [row for row in of_corpus if row["minutes"] == minutes]
-            found.sort(key=lambda row: (models.index(row["model"]), row["seed"]))
+            names = sorted({row["model"] for row in found}, key=models.index)
+            seeds = [[row for row in found if row["model"] == name] for name in names]
             lines += [f"## {corpus}, {minutes:g} processor minutes", ""]
-            lines += [*markdown_table(_HEAD, map(_cells, found)), ""]
+            lines += [*markdown_table(_HEAD, map(_cells, seeds)), ""]
     return "\n".join(lines)
 
 
-def _cells(row: Row) -> list[str]:
-    name = f"`{row['model']}`: {row['says']}"
-    if row["nll_per_token"] is None:
+def _cells(seeds: Sequence[Row]) -> list[str]:
+    """One line: the rows of a model and budget, one a seed."""
+    first = seeds[0]
+    name = f"`{first['model']}`: {first['says']}"
+    if any(row["nll_per_token"] is None for row in seeds):
         return [name, "does not fit", *[""] * (len(_HEAD) - 2)]
     return [
         name,
-        f"{row['nll_per_token']:.3f}",
-        _shown(row["nll_per_word"], ".3f"),
-        _shown(row["blimp"], ".1f", 100),
-        _shown(row["units"], ","),
-        _shown(row["steps"], ","),
-        _shown(row["n_parameters"], ".2f", 1e-6),
-        _shown(row["peak_memory_mib"], ","),
-        f"{row['tokens_per_second']:,.0f}",
-        f"{row['processor_minutes']:.2f}",
-        row["machine"].split(",")[0],
+        _mean(seeds, "nll_per_token", ".3f"),
+        _standard_error(seeds, "nll_per_token", ".4f"),
+        _mean(seeds, "nll_per_word", ".3f"),
+        _mean(seeds, "blimp", ".1f", 100),
+        _standard_error(seeds, "blimp", ".2f", 100),
+        str(len(seeds)),
+        _mean(seeds, "units", ",.0f"),
+        _mean(seeds, "steps", ",.0f"),
+        _mean(seeds, "n_parameters", ".2f", 1e-6),
+        _mean(seeds, "peak_memory_mib", ",.0f"),
+        _mean(seeds, "tokens_per_second", ",.0f"),
+        _mean(seeds, "processor_minutes", ".2f"),
+        first["machine"].split(",")[0],
     ]
 
 
-def _shown(value: Any, form: str, times: float = 1) -> str:
-    return "" if value is None else format(value * times if times != 1 else value, form)
+def _mean(seeds: Sequence[Row], column: str, form: str, times: float = 1) -> str:
+    values = [row[column] for row in seeds]
+    return "" if None in values else format(times * sum(values) / len(values), form)
+
+
+def _standard_error(seeds: Sequence[Row], column: str, form: str, times: float = 1) -> str:
+    """Of the mean over seeds; empty for one seed."""
+    values = [row[column] for row in seeds]
+    if len(values) < 2 or None in values:
+        return ""
+    return format(times * stdev(values) / len(values) ** 0.5, form)
 
 
 def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
     """Loss and accuracy against processor minutes, as a PNG: a line of panels for each corpus."""
-    found = pd.DataFrame([row for row in rows if row["nll_per_token"] is not None])
+    found = _with_mean_times([row for row in rows if row["nll_per_token"] is not None])
     if found.empty:
         return
     corpora = list(dict.fromkeys(found["corpus"]))
@@ -101,7 +118,7 @@ _FROZEN = {
 def plot_frozen(rows: Sequence[Row], path: Path) -> None:
     """Loss of frozen models and n-grams against processor minutes, as a PNG: a panel a corpus."""
     known = [row for row in rows if row["nll_per_token"] is not None and row["model"] in _FROZEN]
-    found = pd.DataFrame(known)
+    found = _with_mean_times(known)
     if found.empty:
         return
     corpora = list(dict.fromkeys(found["corpus"]))
@@ -120,6 +137,15 @@ def plot_frozen(rows: Sequence[Row], path: Path) -> None:
     axes[0].set_ylabel("held-out loss, nats a token", fontsize=12)
     legend(figure, axes[0], n_columns=1, fontsize=12)
     save(figure, path)
+
+
+def _with_mean_times(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows whose processor minutes are means over seeds, which share a place in a plot."""
+    found = pd.DataFrame(rows)
+    if not found.empty:
+        groups = found.groupby(["corpus", "model", "minutes"])["processor_minutes"]
+        found["processor_minutes"] = groups.transform("mean")
+    return found
 
 
 def _near(axis: Any, losses: pd.Series) -> None:

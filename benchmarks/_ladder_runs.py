@@ -56,8 +56,13 @@ class Runs:
 
     def __init__(self, train: Path, n_predicted: int, folder: Path, seed: int) -> None:
         self.train, self.n_predicted, self.seed = train, n_predicted, seed
+        self.of_all_seeds = folder
         self.folder = folder / f"seed-{seed}" if seed else folder
         self.folder.mkdir(parents=True, exist_ok=True)
+
+    def of_seed(self, seed: int) -> "Runs":
+        """The runs of another seed on the same corpus."""
+        return Runs(self.train, self.n_predicted, self.of_all_seeds, seed)
 
     def once(self, name: str, options: Sequence[str], budget: float) -> Iterator[Trained]:
         """A run that nothing is chosen for; none where the budget ends it."""
@@ -107,6 +112,20 @@ class Runs:
         if trained is not None:
             yield trained._replace(steps=steps)
 
+    def mixed(self, name: str, members: Sequence[Trained], held_out: Path) -> Trained:
+        """The mixture of trained models; its cost is theirs and that of finding weights."""
+        folders = [str(each.folder) for each in members]
+        own = self._trained(name, ["interpolate", *folders, "--held-out", str(held_out)], 0.0)
+        assert own is not None  # nothing limits its time
+        used = own.used
+        for each in members:
+            used = used.after(each.used)
+        return own._replace(
+            used=used,
+            n_tokens=sum(each.n_tokens for each in members[:-1]),
+            n_parameters=sum(each.n_parameters for each in members),
+        )
+
     def _trained(self, name: str, options: Sequence[str], limit: float) -> Trained | None:
         """The run of this name, unless it was made before; None where the limit ends it."""
         model, note = self.folder / name, self.folder / f"{name}.json"
@@ -120,7 +139,8 @@ class Runs:
         validation_of(model).unlink(missing_ok=True)
         kind, *rest = options
         log = self.folder / f"{name}.csv"
-        command = esnlm(kind, str(self.train), *rest, "--out", str(model))
+        texts = [] if kind == "interpolate" else [str(self.train)]
+        command = esnlm(kind, *texts, *rest, "--out", str(model))
         if kind == "train":
             command += ["--seed", str(self.seed)]
         if "--model" in rest:
@@ -128,7 +148,9 @@ class Runs:
         took = self._resumed(name, command, limit)
         if took is None:
             return None
-        counts = self._n_learned(log), n_parameters(took.output)
+        counts = (
+            (0, 0) if kind == "interpolate" else (self._n_learned(log), n_parameters(took.output))
+        )
         shown = shlex.join(["esnlm", *command[3:]])
         about = {"options": options, "command": shown, "used": took, "counts": counts}
         note.write_text(json.dumps(about))

@@ -10,6 +10,7 @@ Each model is trained in a process of its own with one thread; its processor tim
 its peak memory are measured. Rows are in OUT/ladder.csv; models with a row there are skipped,
 and the same command resumes an interrupted run.
 `kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, folders where they are or will be built.
+A mixture, such as ``esn+mlp+kn``, is made of the runs of its members.
 OUT/ladder.md and OUT/ladder.png show the rows of all corpora, OUT/frozen.png those of frozen models
 and n-grams; ``python benchmarks/ladder.py --draw`` writes the three again, and trains nothing.
 """
@@ -54,6 +55,9 @@ class Model(NamedTuple):
     fills: str = "once"
     #: Options of networks: of runs of up to two passes, and of longer ones.
     regularised: tuple[str, str] = ("", "")
+    #: A mixture with Kneser-Ney 5-grams: the model that ``n_members`` runs are of.
+    mixes: str = ""
+    n_members: int = 1
 
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
@@ -99,10 +103,18 @@ MODELS = {
     ),
     "gpt": Model(
         "GPT, 256 dimensions, 2 layers, rotary positions, Muon",
-        f"train --model gpt --option n_layers=2 {_NETWORK} 4e-3 --plan optimizer=muon",
+        f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon",
         "steps",
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
+}
+MODELS |= {
+    f"{prefix}{name}+kn": Model(says, fills="steps", mixes=name, n_members=n_members)
+    for name in ("esn+mlp", "lstm", "gpt")
+    for prefix, n_members, says in (
+        ("", 1, "interpolated with Kneser-Ney 5-grams"),
+        ("2-", 2, "two of half the budget each, and Kneser-Ney 5-grams"),
+    )
 }
 
 
@@ -156,8 +168,8 @@ def _row(
         return shorter
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     row = about | {"says": model.says, "date": date} | dict.fromkeys(_MEASURED)
-    if model.options:
-        trained, loss = _best(_runs(runs, name, budget, options.sizes), options.validation)
+    if model.options or model.mixes:
+        trained, loss = _best(_runs(runs, name, budget, options), options.validation)
         if shorter and (trained is None or shorter["nll_validation"] <= loss):
             return shorter
         scored = trained and {"nll_validation": loss} | _scores(trained, options)
@@ -199,15 +211,35 @@ def _shorter(path: Path, setting: dict[str, Any]) -> tuple[dict[str, Any], bool]
     return best | {"minutes": setting["minutes"]}, settled
 
 
-def _runs(runs: Runs, name: str, budget: float, sizes: Sequence[int]) -> Iterable[Trained]:
+def _runs(runs: Runs, name: str, budget: float, options: argparse.Namespace) -> Iterable[Trained]:
     """The runs of a model that fit the budget, growing."""
     model = MODELS[name]
-    options = shlex.split(model.options)
+    arguments = shlex.split(model.options)
+    if model.mixes:
+        return _mixtures(runs, name, budget, options)
     if model.fills == "steps":
-        return runs.of_steps(name, options, budget, model.regularised)
+        return runs.of_steps(name, arguments, budget, model.regularised)
     if model.fills == "units":
-        return runs.of_units(name, options, budget, sizes)
-    return runs.once(name, options, budget)
+        return runs.of_units(name, arguments, budget, options.sizes)
+    return runs.once(name, arguments, budget)
+
+
+def _mixtures(
+    runs: Runs, name: str, budget: float, options: argparse.Namespace
+) -> Iterable[Trained]:
+    """The mixture of members that share a budget, its weights found on the validation text.
+
+    Member k is the run of the seed plus k. The time of counting n-grams and of finding weights
+    is added to that of the members.
+    """
+    model = MODELS[name]
+    members: list[Trained] = []
+    for k in range(model.n_members):
+        member = runs.of_seed(runs.seed + k)
+        members += _runs(member, model.mixes, budget / model.n_members, options)
+    members += _runs(runs, "kneser-ney", budget, options)
+    if len(members) == model.n_members + 1:
+        yield runs.mixed(f"{name}-for-{budget:.0f}-s", members, options.validation)
 
 
 def _best(trained: Iterable[Trained], validation: Path) -> tuple[Trained | None, float]:
@@ -317,7 +349,7 @@ def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
         options.models = [
             name
             for name, model in MODELS.items()
-            if model.options or getattr(options, name.replace("-", "_"))
+            if model.options or (not model.mixes and getattr(options, name.replace("-", "_")))
         ]
     if min(options.minutes) <= 0:
         parser.error(f"--minutes must be positive, got {min(options.minutes):g}")

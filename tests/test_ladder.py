@@ -276,6 +276,60 @@ def test_rows_are_those_of_the_commands_and_are_not_made_again(
     assert climbed(modules, corpus, monkeypatch, *chosen) == rows
 
 
+def test_a_mixture_costs_what_its_members_and_its_weights_cost(
+    modules: Any, corpus: Path, tmp_path: Path
+) -> None:
+    runs = modules.ladder_runs.Runs(corpus / "train", 5, tmp_path, 0)
+    members = [
+        next(runs.once(f"order-{order}", ["ngram", "--order", str(order)], 60.0))
+        for order in (1, 2)
+    ]
+    mixture = runs.mixed("both", members, corpus / "dev")
+    assert load_model(mixture.folder).weights_.sum() == pytest.approx(1)
+    assert mixture.used.seconds > sum(each.used.seconds for each in members)
+    assert mixture.used.peak_mib >= max(each.used.peak_mib for each in members)
+    assert mixture.n_parameters == sum(each.n_parameters for each in members)
+    assert mixture.n_tokens == members[0].n_tokens
+    assert mixture == runs.mixed("both", members, corpus / "dev")  # not made again
+
+
+def test_the_members_of_a_mixture_share_its_budget(
+    modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, made = modules.ladder_runs, []
+
+    def of_steps(self: Any, name: str, options: Any, budget: float, _: Any) -> Any:
+        made.append((name, self.seed, budget))
+        yield tools.Trained(Path(name), "", tools.Used(budget, 1.0, 1, ""), 9, 1)
+
+    monkeypatch.setattr(tools.Runs, "of_steps", of_steps)
+    monkeypatch.setattr(tools.Runs, "once", lambda *_: iter([None]))
+    monkeypatch.setattr(tools.Runs, "mixed", lambda *arguments: arguments)
+    runs = tools.Runs(Path("train"), 5, tmp_path, 4)
+    options = SimpleNamespace(validation=Path("val"), sizes=())
+    for name, seeds, budget in (("lstm+kn", [4], 60.0), ("2-esn+mlp+kn", [4, 5], 30.0)):
+        made.clear()
+        ((_, folder, members, held_out),) = modules.ladder._runs(runs, name, 60.0, options)
+        base = name.removeprefix("2-").removesuffix("+kn")
+        assert made == [(base, seed, budget) for seed in seeds]
+        assert (folder, len(members), held_out) == (f"{name}-for-60-s", len(seeds) + 1, Path("val"))
+
+
+def test_a_line_of_the_table_is_a_mean_over_seeds(modules: Any) -> None:
+    row = dict.fromkeys(modules.ladder.COLUMNS) | {
+        "corpus": "c", "model": "lstm", "minutes": 5, "says": "LSTM", "tokens_per_second": 1.0,
+        "processor_minutes": 2.0, "machine": "m, 1 cores", "peak_memory_mib": 7,
+    }  # fmt: skip
+    seeds = [
+        row | {"seed": seed, "nll_per_token": loss, "blimp": blimp}
+        for seed, loss, blimp in ((0, 4.1, 0.6), (1, 4.3, 0.62))
+    ]
+    (*_, line) = modules.ladder_report.table(seeds, ["lstm"]).rstrip().splitlines()
+    cells = [each.strip() for each in line.strip("|").split("|")]
+    # The standard deviation of two values is their distance over the root of two.
+    assert cells[:7] == ["`lstm`: LSTM", "4.200", "0.1000", "", "61.0", "1.00", "2"]
+
+
 @pytest.mark.torch
 def test_a_network_fills_its_budget_and_a_reservoir_that_does_not_fit_has_no_figures(
     modules: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch
