@@ -148,6 +148,16 @@ def test_radii_rise_with_depth(measure, n_dims):
         assert size_of(matrix, measure) == pytest.approx(values.max(), abs=1e-6)
 
 
+def test_the_spectral_radius_rises_linearly_to_the_last_block():
+    """Equations 13 and 14; `radius` is that of the authors' code."""
+    network = LayeredReservoirs(5, n_dims=5, n_layers=4)
+    radii = [
+        np.abs(np.linalg.eigvals(layer.reservoir.weight_hh_l0.double().numpy())).max()
+        for layer in network.blocks
+    ]
+    assert radii == pytest.approx([0.9, 0.93, 0.96, 0.99], abs=1e-6)
+
+
 def test_linear_weights_alone_decay():
     network = small()
     decaying, kept = network.parameter_groups(0.1)
@@ -177,8 +187,8 @@ def test_the_loss_falls(gradient):
 
 
 def test_settings_rebuild_the_network():
-    network = small(measure="eigenvalue", last_radius=0.95)
-    again = LayeredReservoirs(**network.settings())
+    network = small(measure="norm", last_radius=0.95)
+    again = LayeredReservoirs.of_saved(network.settings(), {})
     again.load_state_dict(network.state_dict())
     text = torch.from_numpy(TEXT)
     torch.testing.assert_close(again.encode(text)[0], network.encode(text)[0])

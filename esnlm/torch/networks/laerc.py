@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from esnlm.reservoir.weights import measured_spectral_radius
 from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import Network, Settings, State, decaying
-from esnlm.utils.arrays import Array
+from esnlm.utils.arrays import Array, Arrays
 from esnlm.utils.validation import Count, Flag, Number, OneOf, limited
 
-#: Measures of the recurrent matrix that ``radius`` sets: its largest singular value, as in the
-#: authors' code, or its largest eigenvalue, as in the paper. Gaussian matrices have half the
-#: radius under the former.
-MEASURES = ("norm", "eigenvalue")
+#: Measures of the recurrent matrix that ``radius`` sets: its largest eigenvalue, as in the paper,
+#: or its largest singular value, as in the authors' code. Gaussian matrices have half the radius
+#: under the latter.
+MEASURES = ("eigenvalue", "norm")
 _INITIAL_SCALE = 0.02
 
 
@@ -38,12 +38,12 @@ class LayeredReservoirs(Network):
     n_dims: int = limited(512, Count())  #: dimensions D of the embedding
     n_layers: int = limited(16, Count())  #: number of blocks
     expansion: int = limited(4, Count())  #: a reservoir has ``expansion`` D units
-    #: ``measure`` of the recurrent matrix in the first block.
+    #: ``measure`` of the recurrent matrix in the first block (equation 13).
     radius: float = limited(0.9, Number(0, open="low"))
-    #: That in the last block, linear in between. None: the same in all, as in the authors' code.
-    #: The paper increases it slightly and does not give the values.
-    last_radius: float | None = limited(None, Number(0, open="low", none=True))
-    measure: str = limited("norm", OneOf(MEASURES))
+    #: That in the last block, linear in between (equation 14). None: the same in all. The authors'
+    #: code has a norm of 0.9 in all blocks; the ends of the paper's line are not in its text.
+    last_radius: float | None = limited(0.99, Number(0, open="low", none=True))
+    measure: str = limited("eigenvalue", OneOf(MEASURES))
     #: Let gradients pass the reservoirs to the blocks below, as the authors' code does. The paper
     #: says that they do not: then they pass beside the reservoirs alone, and the LayerNorm before
     #: each has no parameters.
@@ -64,6 +64,13 @@ class LayeredReservoirs(Network):
             if isinstance(part, nn.Linear):
                 nn.init.normal_(part.weight, std=_INITIAL_SCALE)
                 nn.init.zeros_(part.bias)
+
+    @classmethod
+    def of_saved(cls, settings: Settings, weights: Arrays) -> Network:
+        """Return the network without weights of its own: all of them are saved, none is drawn."""
+        with torch.device("meta"):
+            network = cls(**settings)
+        return network.to_empty(device="cpu")
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
@@ -117,11 +124,12 @@ class Block(nn.Module):
         self.gradient = gradient
         self.input_norm = nn.LayerNorm(n_dims, elementwise_affine=gradient)
         self.reservoir = nn.RNN(n_dims, n_units, bias=False, batch_first=True)
+        recurrent = self.reservoir.weight_hh_l0
         with torch.no_grad():
             self.reservoir.weight_ih_l0.normal_(std=1 / math.sqrt(n_dims))
-            self.reservoir.weight_hh_l0.normal_(std=1 / math.sqrt(n_units))
-            size = size_of(self.reservoir.weight_hh_l0.double().cpu().numpy(), measure)
-            self.reservoir.weight_hh_l0.mul_(radius / size)
+            recurrent.normal_(std=1 / math.sqrt(n_units))
+            if not recurrent.is_meta:
+                recurrent.mul_(radius / size_of(recurrent.double().cpu().numpy(), measure))
         self.reservoir.requires_grad_(False)
         self.readout = nn.Sequential(*_perceptron(n_units, n_dims, n_dims))
         self.log_scale = nn.Parameter(torch.zeros(()))
@@ -149,7 +157,7 @@ def size_of(matrix: Array, measure: str) -> float:
     """Largest singular value, or modulus of the eigenvalues, of a square matrix.
 
     >>> [round(size_of(np.array([[0, 4], [1, 0]]), measure), 9) for measure in MEASURES]
-    [4.0, 2.0]
+    [2.0, 4.0]
     """
     if measure == "eigenvalue":
         return measured_spectral_radius(matrix)
