@@ -114,6 +114,26 @@ def test_the_command_on_a_reservoir(tmp_path, capsys):
     assert files["plot.png"].stat().st_size > 10_000
 
 
+def test_models_stand_beside_each_other(tmp_path, capsys):
+    """Figure 6 of Mahto et al. has two models; every row is that of the model alone."""
+    (tmp_path / "text").write_text("\n".join(TEXT))
+    fitted(leak_rate=LEAKS, degree=5).save(tmp_path / "many")
+    fitted(degree=5).save(tmp_path / "one")
+    small = [str(tmp_path / "text"), "--context", "2", "--lags", "3", "--group", "10"]
+
+    def rows(name, *options):
+        out = tmp_path / f"{name}.csv"
+        argv = ["ablation", str(tmp_path / name), *small, "--csv", str(out), *options]
+        assert main(argv) == 0, capsys.readouterr().err
+        return read(out)
+
+    expected = rows("many") + rows("one")
+    (tmp_path / "many.csv").unlink()
+    plot = tmp_path / "plot.png"
+    assert rows("many", "--beside", str(tmp_path / "one"), "--plot", str(plot)) == expected
+    assert plot.stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -189,6 +209,19 @@ class TestLSTM:
         np.testing.assert_allclose(layers[0].timescales(), times, rtol=1e-3)
         np.testing.assert_allclose(layers[0].by_unit[5], layers[0].by_unit[0] * np.exp(-5 / times),
                                    rtol=1e-3)  # fmt: skip
+
+    def test_the_network_esn_is_read_as_the_reservoir_that_it_is(self, tmp_path):
+        from esnlm.loading import load_model
+        from esnlm.torch.language_model import TorchLanguageModel
+        from esnlm.torch.networks.esn import EchoStateNetwork
+
+        model = fitted(leak_rate=LEAKS, degree=5)
+        network = EchoStateNetwork(model.n_tokens_, reservoir=model.reservoir_, rank=3)
+        TorchLanguageModel(network, model.tokenizer_).save(tmp_path / "model")
+        stream, windows = model.tokenize(TEXT), {"context": 2, "n_lags": 4}
+        (layer,) = word_ablation(load_model(tmp_path / "model"), stream, **windows)
+        (expected,) = word_ablation(model, stream, **windows)
+        np.testing.assert_array_equal(layer.by_unit, expected.by_unit)
 
     def test_the_command(self, tmp_path, capsys):
         import torch

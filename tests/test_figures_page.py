@@ -312,6 +312,8 @@ def test_timescales_are_measured_and_drawn(capsys):
         if name == "awd":
             argv = ["timescales", "awd", "TEXT", "--documents", "file", "--markov-copy", "copy"]
             assert main(argv) == 0
+    argv = ["train", "TEXT", "--units", "6", "--leak-rate", "inverse_gamma:0.56"]
+    assert main([*argv, *small.split()[4:], "--out", "reservoir"]) == 0
     for item in ("figure 1", "table 1", "figure 3", "figure 4", "figure 5", "figures 6, 7, 8"):
         assert main(MAHTO[item]) == 0, capsys.readouterr().err
     plots = [f"figure_{number}.png" for number in (1, 4, 5, 7)]

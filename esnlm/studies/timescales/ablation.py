@@ -24,8 +24,8 @@ ROUTING = (
     "model", "layer", "group", "n_units", "assigned", "bin", "n_tokens", "nats", "silenced",
 )  # fmt: skip
 _STATE_BYTES = 1 << 27
-# Below this share a difference is noise of single precision.
-_LEAST_SHARE = 1e-4
+#: Below this share a difference is noise of single precision.
+LEAST_SHARE = 1e-4
 
 
 class Decay(NamedTuple):
@@ -53,7 +53,7 @@ class Decay(NamedTuple):
         first = self.by_unit[0]
         shares = self.by_unit / first
         # Lags from the first on, to the one at which noise begins.
-        mask = np.logical_and.accumulate(shares > _LEAST_SHARE, axis=0)
+        mask = np.logical_and.accumulate(shares > LEAST_SHARE, axis=0)
         n = mask.sum(axis=0)
         lags = np.arange(len(shares))[:, None]
         values = np.where(mask, np.log(shares), 0.0)
@@ -64,7 +64,7 @@ class Decay(NamedTuple):
         times = np.where(slope < 0, -1 / slope, np.inf)
         # A unit that forgets at the next token has no slope, but a bound on its time.
         immediate = (n == 1) & (first > 0)
-        times = np.where(immediate, -1 / np.log(_LEAST_SHARE), times)
+        times = np.where(immediate, -1 / np.log(LEAST_SHARE), times)
         return np.where(first > 0, times, np.nan)
 
 

@@ -70,6 +70,8 @@ class AblationOptions(UnitOptions):
     """Words that are left out, at most."""
     group: Annotated[int, integer("U", 1)] = 100
     """Units of a group, by assigned timescale."""
+    beside: Annotated[tuple[Path, ...], Parameter(metavar="MODEL2")] = ()
+    """Further models, reservoirs or LSTMs, whose rows and curves stand beside."""
     routing: File | None = None
     """Silence one group of units after the other, and write the losses of words by frequency here;
     a plot is beside it."""
@@ -157,28 +159,21 @@ def _markov(text: Sequence[str], options: TimescalesOptions) -> tuple[Any, dict[
 
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
     """Measure and print; the exit status."""
-    from esnlm.studies.timescales.ablation import ROUTING, word_ablation
+    from esnlm.studies.timescales.ablation import ROUTING
 
     files = _files(options, _LAGS, "ablation")
     if (options.routing is None) != (not options.counts):
         raise ValueError("--routing FILE and --counts TRAIN go together: name both")
     drawn = None if options.routing is None else options.routing.with_suffix(".png")
     more = (options.routing, ROUTING), (drawn, None)
-    named: list[str | Path] = [model, *text, *options.counts]
+    named: list[str | Path] = [model, *options.beside, *text, *options.counts]
     with results((*files, *more), named, overwrite=options.overwrite):
         loaded, stream = model_and_stream(model, text, options.documents)
-        layers = word_ablation(
-            loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
-        )
-        assigned = _assigned_timescales(loaded, len(layers))
-        times = [decay.timescales() for decay in layers]
-        rows: list[dict[str, Any]] = []
-        for number, decay, of_units, fixed in zip(count(1), layers, times, assigned, strict=False):
-            print(_decay_in_words(number, decay, of_units))
-            for curve in _curves(decay, fixed, options.group):
-                values = (str(model), number, *curve[:-1])
-                lags = ((*values, lag, float(share)) for lag, share in enumerate(curve[-1]))
-                rows += [dict(zip(_LAGS, lag, strict=True)) for lag in lags]
+        rows, times, assigned = _ablation_rows(model, loaded, stream, options)
+        for other in options.beside:
+            print(f"beside: {other}")
+            other_model = model_and_stream(other, text, options.documents)
+            rows += _ablation_rows(other, *other_model, options)[0]
         _write(files, rows, times, assigned, overwrite=options.overwrite)
         if options.plot is not None:
             from esnlm.studies.timescales.plots import plot_ablation
@@ -188,6 +183,27 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
             _route(loaded, stream, model, options, drawn)
     finish(*(path for path, _ in (*files, *more)))
     return 0
+
+
+def _ablation_rows(
+    name: Path, model: Any, stream: Any, options: AblationOptions
+) -> tuple[list[dict[str, Any]], list[Floats], list[Any]]:
+    """Return the rows of a model, and timescales of each layer's units, measured and assigned."""
+    from esnlm.studies.timescales.ablation import word_ablation
+
+    layers = word_ablation(
+        model, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
+    )
+    assigned = _assigned_timescales(model, len(layers))
+    times = [decay.timescales() for decay in layers]
+    rows: list[dict[str, Any]] = []
+    for number, decay, of_units, fixed in zip(count(1), layers, times, assigned, strict=False):
+        print(_decay_in_words(number, decay, of_units))
+        for curve in _curves(decay, fixed, options.group):
+            values = (str(name), number, *curve[:-1])
+            lags = ((*values, lag, float(share)) for lag, share in enumerate(curve[-1]))
+            rows += [dict(zip(_LAGS, lag, strict=True)) for lag in lags]
+    return rows, times, assigned
 
 
 def _route(loaded: Any, stream: Any, model: Path, options: AblationOptions, plot: Path) -> None:

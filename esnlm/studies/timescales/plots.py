@@ -19,12 +19,13 @@ from esnlm.reservoir.timescales import (
     ks_gaussian,
     ks_inverse_gamma,
 )
+from esnlm.studies.timescales.ablation import LEAST_SHARE
 from esnlm.studies.timescales.markov import Information
 from esnlm.utils.arrays import Floats
 
 # Of the narrow Gaussian, as in the paper.
 _DEVIATION = 0.1
-_MARKS: dict[str, Any] = {"marker": "o", "markersize": 3}
+_MARKS: dict[str, Any] = {"marker": "o", "markersize": 3, "linewidth": 1.6}
 
 
 def plot_timescales(
@@ -126,44 +127,59 @@ def _plot_assigned(axis: Axes, layers: Sequence[tuple[Any, Floats]]) -> None:
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Plot the difference that a word makes in the states, from the rows of ``esnlm ablation``.
 
-    Layers, and the groups of units of the layer whose groups differ most in timescale, the
-    lighter the longer; with a mark and a tick at each lag, or at some of many.
+    Layers of every model, and for each model whose units differ in timescale a panel of groups of
+    units. A colour is a layer, a line style a model.
     """
     table = pd.DataFrame(rows)
-    whole, groups = table[table["group"] == "all"], table[table["group"] != "all"]
-    assigned = groups.astype({"assigned": float}).groupby("layer")["assigned"]
-    spread = (assigned.max() / assigned.min()).sort_values(ascending=False)
-    parted = spread.index[spread > 1]
-    figure, axes = panels(2 if len(parted) else 1)
-    for colour, (layer, lags) in zip(cycle(COLOURS), whole.groupby("layer"), strict=False):
-        label = f"layer {layer}"
-        axes[0].plot(lags["lag"], lags["share"], linewidth=1.6, color=colour, label=label, **_MARKS)
-    axes[0].legend(frameon=False, fontsize=9)
-    of = Path(str(table["model"].iloc[0])).name
-    axes[0].set_title(f"What is left of a word in the states of {of}", loc="left", fontsize=10)
-    if len(parted):
-        inside = groups[groups["layer"] == parted[0]].groupby("group", sort=False)
-        last = inside.ngroups - 1
-        for i, (_, lags) in enumerate(inside):
-            of_some = last < 12 or i in (0, last // 2, last)
-            name = f"mean timescale {lags['assigned'].iloc[0]:.3g}" if of_some else None
-            shade = colormaps["viridis"](0.9 * i / last)
-            axes[1].plot(
-                lags["lag"], lags["share"], linewidth=1.6, color=shade, label=name, **_MARKS
-            )
-        title = f"layer {parted[0]}, units by timescale"
-        axes[1].set_title(title, loc="left", fontsize=10)
-        axes[1].legend(frameon=False, fontsize=8)
-    for axis in axes:
-        axis.set(
-            yscale="log",
-            xlabel="tokens since the word",
-            ylabel="difference of the states, share of the first",
-        )
-        last = int(table["lag"].max())
+    models = {str(model): Path(str(model)).name for model in table["model"].unique()}
+    if len({*models.values()}) < len(models):
+        models = {model: model for model in models}
+    parts = [part for _, part in table.groupby("model", sort=False)]
+    apart = [part for part in map(_groups_apart, parts) if part is not None]
+    figure, (first, *others) = panels(1 + len(apart))
+    for dashes, lags in zip(cycle(("-", "--", ":", "-.")), parts, strict=False):
+        name = f"{models[lags['model'].iloc[0]]}, " if len(models) > 1 else ""
+        whole = lags[lags["group"] == "all"].groupby("layer")
+        for colour, (layer, points) in zip(cycle(COLOURS), whole, strict=False):
+            look = _MARKS | {"color": colour, "linestyle": dashes, "label": f"{name}layer {layer}"}
+            first.plot(points["lag"], points["share"], **look)
+    of = f" of {models[table['model'].iloc[0]]}" if len(models) == 1 else ""
+    first.set_title(f"What is left of a word in the states{of}", loc="left", fontsize=10)
+    first.legend(frameon=False, fontsize=8, handlelength=4)
+    for axis, groups in zip(others, apart, strict=True):
+        _plot_groups(axis, groups)
+        name = f"{models[groups['model'].iloc[0]]}, " if len(models) > 1 else ""
+        title = f"{name}layer {groups['layer'].iloc[0]}, units by timescale"
+        axis.set_title(title, loc="left", fontsize=10)
+    last = int(table["lag"].max())
+    for axis in (first, *others):
+        axis.set(yscale="log", xlabel="tokens since the word")
+        axis.set_ylabel("difference of the states, share of the first", fontsize=9)
+        axis.set_ylim(bottom=max(LEAST_SHARE, axis.get_ylim()[0]))
         axis.set_xticks(range(0, last + 1, max(1, -(-last // 10))))
         plain_log(axis.yaxis, subs=(1, 2, 5))
     save(figure, path)
+
+
+def _groups_apart(table: pd.DataFrame) -> pd.DataFrame | None:
+    """Return groups of units of the layer whose groups differ most in timescale; None: no such."""
+    groups = table[table["group"] != "all"].astype({"assigned": float})
+    assigned = groups.groupby("layer")["assigned"]
+    spread = assigned.max() / assigned.min()
+    spread = spread[spread > 1]
+    return groups[groups["layer"] == spread.idxmax()] if len(spread) else None
+
+
+def _plot_groups(axis: Axes, table: pd.DataFrame) -> None:
+    """Draw groups of units, the lighter the longer, and name all, or three of many."""
+    groups = table.groupby("group", sort=False)
+    last = groups.ngroups - 1
+    for i, (_, lags) in enumerate(groups):
+        is_named = last < 6 or i in (0, last // 2, last)
+        name = f"mean timescale {lags['assigned'].iloc[0]:.3g}" if is_named else None
+        look = _MARKS | {"color": colormaps["viridis"](0.9 * i / last), "label": name}
+        axis.plot(lags["lag"], lags["share"], **look)
+    axis.legend(frameon=False, fontsize=8)
 
 
 def _line(axis: Axes, times: Floats, **style: Any) -> None:
