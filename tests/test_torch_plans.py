@@ -80,11 +80,11 @@ def test_a_context_that_is_none_is_named(context: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "given", "message"),
     [
-        ("lstm", {"warmup": 0.1}, "warmup=0.1 has no effect, as schedule must be one of warm"),
+        ("lstm", {"warmup": 0.1}, "warmup=0.1 has no effect, as schedule must be warm"),
         (
             "esn+mlp",
             {"warmup": 0.1, "schedule": "cosine"},
-            "as schedule must be one of warmup-hold-cosine, got 'cosine'",
+            "as schedule must be warmup-hold-cosine, got 'cosine'",
         ),
         ("awd-lstm", {"hold": 0.1}, "leave out hold, or change schedule"),
         (

@@ -91,9 +91,9 @@ class OneOf(NamedTuple):
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one of them."""
         if value not in self.values:
-            expected = ", ".join(map(str, self.values))
+            expected = f"{'one of ' * (len(self.values) > 1)}{', '.join(map(str, self.values))}"
             hint = did_you_mean(value, self.values)
-            raise ValueError(f"{name} must be one of {expected}, got {value!r}{hint}")
+            raise ValueError(f"{name} must be {expected}, got {value!r}{hint}")
 
 
 class Flag(NamedTuple):
@@ -152,7 +152,7 @@ def unused_parameters(
     >>> unused_parameters(Search, {"method": "random", "n_trials": 5})
     {}
     >>> unused_parameters(Search, {"n_trials": 5})["n_trials"]
-    "method must be one of random, got 'exact': leave out n_trials, or change method"
+    "method must be random, got 'exact': leave out n_trials, or change method"
     """
     defaults: dict[str, Any] = {each.name: each.default for each in fields(kind)}
     settings, unused = defaults | dict(values), {}
