@@ -16,9 +16,9 @@ from esnlm.studies.networks.command import _varied  # noqa: E402
 from esnlm.studies.networks.compare import (  # noqa: E402
     differing_trainings,
     grid,
-    lines_of,
     table,
 )
+from esnlm.studies.networks.plots import lines_of  # noqa: E402
 from esnlm.studies.networks.run import measure  # noqa: E402
 from esnlm.text.boundaries import framed  # noqa: E402
 from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
@@ -43,7 +43,8 @@ def places(folder, stream, tokenizer):
     """What a run is given: the stream as both texts, the tokenizer, no minimal pairs."""
     joblib.dump((stream, stream, tokenizer), folder / "corpus")
     files = {"corpus_file": str(folder / "corpus"), "checkpoints": str(folder / "running")}
-    return files | {"reset": "sentence", "blimp": None, "device": "cpu"}
+    files |= {"log": str(folder / "log.csv"), "sample": str(folder / "sample.txt")}
+    return files | {"reset": "sentence", "blimp": None, "device": "cpu", "generate": None}
 
 
 def compare(text, out, *options):
@@ -138,6 +139,31 @@ def test_a_run_is_trained_and_scored(tmp_path):
     assert found["n_steps"] == 6 * -(-(len(TEXT) - 8) // 32)  # a window a place
     assert found["n_held_out_tokens"] == len(TEXT) - 1
     assert "aerc" in table([row | found | {"blimp": None}])
+
+
+@pytest.mark.parametrize(("model", "size"), [("char-esn", "n_units"), ("transformer", "n_hidden")])
+def test_generated_text_is_compared_with_both_texts_and_timed(model, size, tmp_path):
+    tokenizer = Tokenizer.train_characters([TEXT])
+    texts = {"train": TEXT, "held_out": "the dog sees the dog and the boy sees the boy"}
+    streams = [
+        join_sequences(framed([text], tokenizer, "never"), n_tokens=len(tokenizer), reset=False)
+        for text in texts.values()
+    ]
+    given = places(tmp_path, streams[0], tokenizer) | {"reset": "never", "generate": 80}
+    joblib.dump((*streams, tokenizer), given["corpus_file"])
+    plan = {"batch_size": 64, "learning_rate": 0.02, "n_passes": 3}
+    (row,) = grid([(model, {size: 40})], [], plan, 1, len(tokenizer))
+    found = measure(row | given, Lifeline())
+    sample = (tmp_path / "sample.txt").read_text()
+    assert len(sample) == 80
+    for n in (7, 8):
+        pieces = {sample[place : place + n] for place in range(80 - n + 1)}
+        for name, text in texts.items():
+            share = sum(piece in text for piece in pieces) / len(pieces)
+            assert found[f"overlap_{n}_{name}"] == pytest.approx(share)
+    for part in ("train", "generation"):
+        share = found[f"{part}_reservoir_seconds"] / found[f"{part}_seconds"]
+        assert 0 < share < 1 if model == "char-esn" else share == 0
 
 
 def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys):

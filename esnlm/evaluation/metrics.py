@@ -1,6 +1,7 @@
 """Measures of predictions and of generated text; log-probabilities are natural logs throughout."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -74,5 +75,4 @@ def ngram_overlap(generated: Sequence[Hashable], reference: Sequence[Hashable], 
 def _ngrams(tokens: Sequence[Hashable], n: int) -> Iterator[Hashable]:
     if isinstance(tokens, str):
         return (tokens[start : start + n] for start in range(len(tokens) - n + 1))
-    items = list(tokens)
-    return zip(*(items[start:] for start in range(n)), strict=False)
+    return zip(*(islice(tokens, start, None) for start in range(n)), strict=False)

@@ -65,7 +65,7 @@ def _natural(rows: Rows, _: Contents) -> tuple[Figure, str]:
 
 
 def _compare(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    from esnlm.studies.networks.compare import figure
+    from esnlm.studies.networks.plots import figure
 
     caption = "held-out loss of each network, by its parameters and by the time of its training"
     return figure(rows.typed()), caption

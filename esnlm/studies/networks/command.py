@@ -17,6 +17,7 @@ from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.options.values import Cluster, integer, nested, pair, separate
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
+from esnlm.studies.generation import ORDERS
 from esnlm.torch import require_torch
 
 
@@ -48,6 +49,9 @@ class CompareOptions:
     batch_size=256 learning_rate=1e-3"""
     seeds: Annotated[int, integer("K", 1)] = 1
     """Runs of each, from seeds 0 to K - 1."""
+    generate: Annotated[int | None, integer("N", max(ORDERS))] = None
+    """Tokens that each network generates, for the overlap of their n-grams with the texts and for
+    times (default: none)."""
     device: Annotated[str, Parameter(metavar="NAME")] = "auto"
     """auto, cpu, cuda or cuda:N."""
     cluster: Cluster = None
@@ -61,6 +65,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     from esnlm.plots.figures import save
     from esnlm.studies import minimal_pairs
     from esnlm.studies.networks import compare as study
+    from esnlm.studies.networks.plots import figure
     from esnlm.text.boundaries import joined
     from esnlm.text.source import open_source
     from esnlm.torch.device import chosen_device
@@ -74,6 +79,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     plan = _settings(options.plan, "--plan")
     sizes = [] if options.default_size else options.sizes
     files = [options.out / f"compare.{kind}" for kind in ("csv", "md", "png")]
+    logs, samples = options.out / "logs", options.out / "samples"
     # Workers on other machines see the folder of results.
     place = options.out if options.cluster else None
     with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
@@ -91,29 +97,41 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             "reset": corpus.reset,
             "blimp": options.blimp and str(options.blimp),
             "device": options.device,
+            "generate": options.generate,
         }
+
+        if options.generate:
+            samples.mkdir(exist_ok=True)
+
+        def places(row: Row) -> Row:
+            name = _run_name(row)
+            own = {"log": logs / f"{name}.csv", "sample": samples / f"{name}.txt"}
+            own["checkpoints"] = options.out / "running" / name
+            return shared | {key: str(path) for key, path in own.items()}
+
         joblib.dump((train, test, tokenizer), shared["corpus_file"])
         rows = run_grid_apart(
             rows,
             "esnlm.studies.networks.run",
             files[0],
             key=study.KEY,
-            columns=study.COLUMNS,
-            extras=lambda row: shared | {"checkpoints": str(_checkpoints(row, options.out))},
+            columns=(*study.COLUMNS, *(study.GENERATED if options.generate else ())),
+            extras=places,
             cluster=options.cluster,
             provenance={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
             fixed={
                 "corpus": study.digest_of(test, train),
                 "vocabulary": len(tokenizer),
                 "pairs": pairs and pairs[:12],
-            },
+            }
+            | ({"generated_tokens": options.generate} if options.generate else {}),
         )
         with suppress(OSError):  # a run has not ended
             (options.out / "running").rmdir()
         # All rows of the file, also those of earlier commands.
         all_rows = read_rows(files[0])
         write_whole(files[1], study.table(all_rows))
-        save(study.figure(all_rows), files[2])
+        save(figure(all_rows), files[2])
     for row in rows:
         size = f"{row['n_parameters']} parameters"
         judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
@@ -122,11 +140,10 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     return 0
 
 
-def _checkpoints(setting: Row, out: Path) -> Path:
-    """Return the folder of a run's checkpoints."""
-    key = json.dumps([setting[name] for name in ("model", "settings", "plan", "seed")])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
-    return out / "running" / f"{setting['model']}-{digest}"
+def _run_name(row: Row) -> str:
+    """Return the name of a run's checkpoints and of its log."""
+    key = json.dumps([row[name] for name in ("model", "settings", "plan", "seed")])
+    return f"{row['model']}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:

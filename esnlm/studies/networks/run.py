@@ -1,4 +1,4 @@
-"""Train and score one network of a comparison."""
+"""Train, score and sample one network of a comparison."""
 
 import json
 import math
@@ -6,19 +6,30 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import joblib
+import numpy as np
 
+from esnlm.models.sampling import SamplingOptions, text_pieces
 from esnlm.runs.subprocess_run import Lifeline
+from esnlm.storage.atomic import write_whole
 from esnlm.storage.checkpoints import Checkpoints
+from esnlm.studies.generation import overlaps
 from esnlm.studies.minimal_pairs import accuracies
+from esnlm.text.boundaries import needed
+from esnlm.text.corpus import TokenStream
 from esnlm.training.resumable_run import StoppedError
 from esnlm.training.training_log import TrainingLog, mean_training_loss
 from esnlm.utils.memory import peak_rss_mib
 from esnlm.utils.threads import available_cores
 
+if TYPE_CHECKING:
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.networks.network import Network
+
 _SAVE_EVERY = 120.0
+_PROMPT = 256
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
@@ -26,8 +37,9 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
     ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the file
     ``corpus_file`` in which joblib wrote the streams of training and held-out text and the
-    tokenizer, ``reset``, the minimal pairs ``blimp`` or None, and ``checkpoints``, a folder for
-    those of the run.
+    tokenizer, ``reset``, the minimal pairs ``blimp`` or None, how many tokens to ``generate`` or
+    None, and the places of the run: the file ``log`` of training losses, the file ``sample`` for
+    the generated text, and the folder ``checkpoints``.
     """
     import torch
 
@@ -50,12 +62,15 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     plan = Plan(random_state=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
-    losses = Path(f"{checkpoints.folder}.csv")
+    losses = Path(setting["log"])
+    clock = ReservoirClock(network) if setting["generate"] else None
     log = TrainingLog(losses, further=COLUMNS, overwrite=not checkpoints.exists())
+    start = time.perf_counter()
     with lifeline.defer_exit() as stop, suppress(StoppedError):
         trainer.run(
             checkpoints, resume=True, save_every=_SAVE_EVERY, log=log, stop=stop, verbose=True
         )
+    training_share = clock and clock.share(time.perf_counter() - start)
     training_loss = mean_training_loss(losses)
     start = time.perf_counter()
     # The same tokens count for all; a network trained on text without sentences reads it so.
@@ -65,9 +80,12 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     scored = time.perf_counter() - start
     model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
     judged = accuracies(model, setting["blimp"])
+    generated = {}
+    if clock is not None:
+        generated = _generated(model, setting, train, validation, clock)
+        generated["train_reservoir_seconds"] = training_share and training_share * trainer.seconds
     counts = network.parameter_counts()
     checkpoints.remove()
-    losses.unlink()
     return {
         "n_parameters": counts.trainable,
         "n_parameters_total": counts.total,
@@ -79,6 +97,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "held_out_nll": nll,
         "held_out_perplexity": math.exp(min(nll, 700.0)),
         **judged,
+        **generated,
         "train_seconds": trainer.seconds,
         "tokens_per_second": trainer.tokens / trainer.seconds,
         "score_seconds": scored,
@@ -88,3 +107,61 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         if device.type == "cuda"
         else f"CPU cores: {available_cores()}",
     }
+
+
+class ReservoirClock:
+    """Seconds in which a network of windows computes the states of its frozen reservoir."""
+
+    def __init__(self, network: "Network") -> None:
+        """Time the network's states from now on; other networks have none."""
+        from esnlm.torch.networks.windowed import CharacterReservoir
+
+        self.seconds = 0.0
+        self.device = network.device
+        self.has_reservoir = isinstance(network, CharacterReservoir)
+        if isinstance(network, CharacterReservoir):
+            self._states = network.prefixes
+            network.prefixes = self._timed
+
+    def _timed(self, *arguments: Any) -> Any:
+        start = self._now()
+        states = self._states(*arguments)
+        self.seconds += self._now() - start
+        return states
+
+    def _now(self) -> float:
+        """Return the time once the device has done what it was told."""
+        import torch
+
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def share(self, elapsed: float) -> float | None:
+        """Return the states' share of ``elapsed`` seconds, None if none were computed in them.
+
+        The next share begins now. A run that was resumed has earlier seconds, which count alike.
+        """
+        seconds, self.seconds = self.seconds, 0.0
+        return None if self.has_reservoir and not seconds else seconds / elapsed
+
+
+def _generated(
+    model: "TorchLanguageModel",
+    setting: Mapping[str, Any],
+    train: TokenStream,
+    held_out: TokenStream,
+    clock: ReservoirClock,
+) -> dict[str, Any]:
+    """Continue the training text, or begin sentences: overlaps of the tokens, and seconds."""
+    prompt = train.tokens[-_PROMPT:] if model.reset_ == "never" else ()
+    choice = SamplingOptions(random_state=setting["seed"])
+    clock.seconds = 0.0
+    start = time.perf_counter()
+    tokens = list(model.generate(setting["generate"], prompt=prompt, choice=choice))
+    seconds = time.perf_counter() - start
+    text = "".join(text_pieces(needed(model.tokenizer_), np.asarray(prompt, np.int64), tokens))
+    write_whole(Path(setting["sample"]), text)
+    texts = {"train": train.tokens.tolist(), "held_out": held_out.tokens.tolist()}
+    reservoir = {"generation_reservoir_seconds": clock.seconds}
+    return {"generation_seconds": seconds} | reservoir | overlaps(tokens, texts)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout
-from esnlm.evaluation.metrics import ngram_overlap
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.readouts.softmax.variants import NormalisedSoftmaxReadout
 from esnlm.readouts.token_gated.token_gated import TokenGatedReadout, with_token_code
 from esnlm.runs.subprocess_run import Lifeline
 from esnlm.storage.checkpoints import Checkpoints
+from esnlm.studies.generation import overlaps
 from esnlm.studies.shakespeare import windows
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.training.resumable_run import StoppedError
@@ -23,8 +23,6 @@ from esnlm.training.trainer import Trainer
 from esnlm.utils.memory import peak_rss_mib
 from esnlm.utils.threads import available_cores
 
-#: n-grams whose overlap is measured.
-ORDERS = (7, 8)
 _PIECES = 4
 _PROMPT = 256
 _SAVE_EVERY = 300.0
@@ -56,19 +54,6 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "generated_characters": setting["characters"],
         "peak_rss_mib": peak_rss_mib(),
         "cores": available_cores(),
-    }
-
-
-def overlaps(generated: str, texts: Texts) -> dict[str, float]:
-    """Shares of the distinct 7- and 8-grams of a text that occur in each of the others.
-
-    >>> overlaps("to be or not", {"train": "to be or nothing"})
-    {'overlap_7_train': 1.0, 'overlap_8_train': 1.0}
-    """
-    return {
-        f"overlap_{n}_{part}": ngram_overlap(generated, text, n)
-        for n in ORDERS
-        for part, text in texts.items()
     }
 
 
