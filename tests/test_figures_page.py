@@ -319,3 +319,6 @@ def test_timescales_are_measured_and_drawn(capsys):
     plots = [f"figure_{number}.png" for number in (1, 4, 5, 7)]
     assert all(Path(plot).stat().st_size > 10_000 for plot in plots)
     assert len(pd.read_csv("bins.csv")) > 5
+    routing = pd.read_csv("routing.csv")
+    assert {"determiner", "other words"} <= {*routing["bin"]}
+    assert (routing.groupby("by")["n_tokens"].sum().nunique()) == 1

@@ -103,12 +103,37 @@ def test_routing_is_the_loss_without_the_outputs_of_a_group(tmp_path, text):
     assert out.with_suffix(".png").stat().st_size > 10_000
 
 
+def test_routing_by_class_divides_the_same_losses(tmp_path, text):
+    model = saved(tmp_path / "model", lambda v: MultiTimescaleLSTM(v, n_units=12, n_dims=5))
+    files = out, classes = tmp_path / "routing.csv", tmp_path / "classes.csv"
+    classes.write_text("word,class\nboy,noun\ndog,noun\nsees,verb\n")
+    options = ["--group", "12", "--counts", str(text), "--context", "1", "--lags", "1"]
+    argv = ["ablation", str(tmp_path / "model"), str(text), *options]
+    assert main([*argv, *(f"--{f.stem}={f}" for f in files)]) == 0
+    rows = {row["bin"]: row for row in read(out) if row["by"] == "class"}
+    stream = model.tokenize(TEXT)
+    parts = [part[1:] for part in np.split(stream.tokens, stream.starts[1:])]
+    words = [model.tokenizer_.spelling(token) for token in np.concatenate(parts)]
+    scores = np.concatenate(model.log_likelihood(TEXT))
+    for name, members in (("noun", ["boy", "dog"]), ("verb", ["sees"])):
+        inside = np.isin(words, members)
+        assert int(rows[name]["n_tokens"]) == inside.sum()
+        assert float(rows[name]["nats"]) == pytest.approx(-scores[inside].mean(), rel=1e-5)
+    assert sum(int(row["n_tokens"]) for row in rows.values()) == len(words)
+
+
 def test_routing_needs_counts_and_assigned_timescales(tmp_path, text, capsys):
     saved(tmp_path / "model", lambda v: LSTM(v, n_units=6))
     argv = ["ablation", str(tmp_path / "model"), str(text), "--routing", str(tmp_path / "r.csv")]
     assert main(argv) == 2
     assert "--routing FILE and --counts TRAIN go together" in capsys.readouterr().err
+    assert main([*argv[:3], "--classes", "english"]) == 2
+    assert "--classes is only valid with --routing FILE" in capsys.readouterr().err
     options = ["--counts", str(text), "--context", "1", "--lags", "1"]
+    assert main([*argv, *options, "--classes", str(text)]) == 2
+    assert "must have the columns word and class" in capsys.readouterr().err
+    assert main([*argv, *options, "--classes", "absent.csv"]) == 2
+    assert "--classes absent.csv: no such file" in capsys.readouterr().err
     assert main([*argv, *options]) == 2
     assert "has no assigned timescales" in capsys.readouterr().err
 

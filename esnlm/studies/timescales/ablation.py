@@ -21,7 +21,8 @@ Reader = Callable[[Ints64], list[Array]]
 
 #: Columns of the losses with some units silenced.
 ROUTING = (
-    "model", "layer", "group", "n_units", "assigned", "bin", "n_tokens", "nats", "silenced",
+    "model", "layer", "group", "n_units", "assigned", "by", "bin", "n_tokens", "nats",
+    "silenced",
 )  # fmt: skip
 _STATE_BYTES = 1 << 27
 #: Below this share a difference is noise of single precision.

@@ -77,6 +77,9 @@ class AblationOptions(UnitOptions):
     a plot is beside it."""
     counts: Annotated[tuple[str, ...], Parameter(metavar="TRAIN")] = ()
     """Training text of --routing, to count the frequencies of words in."""
+    classes: Annotated[str | None, Parameter(metavar="FILE")] = None
+    """Classes of words for --routing: a CSV with columns word and class, or english, a list of
+    determiners, pronouns, auxiliaries and other closed classes."""
 
 
 def timescales(
@@ -160,13 +163,18 @@ def _markov(text: Sequence[str], options: TimescalesOptions) -> tuple[Any, dict[
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
     """Measure and print; the exit status."""
     from esnlm.studies.timescales.ablation import ROUTING
+    from esnlm.studies.timescales.word_classes import read_classes
 
     files = _files(options, _LAGS, "ablation")
     if (options.routing is None) != (not options.counts):
         raise ValueError("--routing FILE and --counts TRAIN go together: name both")
+    if options.classes is not None and options.routing is None:
+        raise ValueError("--classes is only valid with --routing FILE: name it")
+    classes = None if options.classes is None else read_classes(options.classes)
     drawn = None if options.routing is None else options.routing.with_suffix(".png")
     more = (options.routing, ROUTING), (drawn, None)
     named: list[str | Path] = [model, *options.beside, *text, *options.counts]
+    named += [] if options.classes is None else [options.classes]
     with results((*files, *more), named, overwrite=options.overwrite):
         loaded, stream = model_and_stream(model, text, options.documents)
         rows, times, assigned = _ablation_rows(model, loaded, stream, options)
@@ -180,7 +188,7 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
 
             plot_ablation(rows, options.plot)
         if options.routing is not None and drawn is not None:
-            _route(loaded, stream, model, options, drawn)
+            _route(loaded, stream, model, options, classes, drawn)
     finish(*(path for path, _ in (*files, *more)))
     return 0
 
@@ -206,7 +214,14 @@ def _ablation_rows(
     return rows, times, assigned
 
 
-def _route(loaded: Any, stream: Any, model: Path, options: AblationOptions, plot: Path) -> None:
+def _route(
+    loaded: Any,
+    stream: Any,
+    model: Path,
+    options: AblationOptions,
+    classes: dict[str, str] | None,
+    plot: Path,
+) -> None:
     """Write the rows of ``--routing``, and their plot."""
     from esnlm.options.corpus import split_of
     from esnlm.text.corpus import TextCorpus
@@ -214,13 +229,19 @@ def _route(loaded: Any, stream: Any, model: Path, options: AblationOptions, plot
     network: Any = getattr(loaded, "network", None)
     if not hasattr(network, "assigned_timescales"):
         raise ValueError(f"{model} has no assigned timescales: train one with --model mts-lstm")
+    from esnlm.evaluation.token_groups import by_frequency
     from esnlm.studies.timescales.ablation import ROUTING
     from esnlm.studies.timescales.routing import plot_routing, routing_rows
+    from esnlm.studies.timescales.word_classes import by_class
 
     train = loaded.tokenize(TextCorpus(options.counts, split_of(loaded, options.documents)))
     counts = np.bincount(train.tokens, minlength=network.n_tokens)
     texts = np.split(stream.tokens, [] if stream.starts is None else stream.starts[1:])
-    rows = routing_rows(str(model), network, texts, counts, options.group)
+    targets = np.concatenate([np.asarray(each)[1:] for each in texts])
+    groupings = [by_frequency(counts[targets])]
+    if classes is not None:
+        groupings.append(by_class(targets, loaded.tokenizer_, classes))
+    rows = routing_rows(str(model), network, texts, groupings, options.group)
     write_rows(options.routing, ROUTING, rows, overwrite=options.overwrite)
     plot_routing(rows, plot)
 

@@ -1,6 +1,7 @@
 """Figure 3 of Mahto et al. (paper 002): which words need which timescales.
 
-Units of about one timescale are silenced together: how much worse are words of each frequency?
+Units of about one timescale are silenced together: how much worse are words of each frequency, and
+of each class?
 """
 
 from collections.abc import Sequence
@@ -12,21 +13,21 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from esnlm.evaluation.token_groups import by_frequency
+from esnlm.evaluation.token_groups import Grouping
 from esnlm.plots.figures import panels, plain_log, save, style
 from esnlm.studies.timescales.ablation import ROUTING
-from esnlm.utils.arrays import Array, Floats, Ints64, Tokens
+from esnlm.utils.arrays import Array, Floats, Tokens
 
 _TOKENS_AT_ONCE = 512
 
 
 def routing_rows(
-    name: str, network: Any, texts: Sequence[Tokens], counts: Ints64, size: int
+    name: str, network: Any, texts: Sequence[Tokens], groupings: Sequence[Grouping], size: int
 ) -> list[dict[str, Any]]:
-    """Return the loss in nats of each bin of frequency, with and without each group of units.
+    """Return the loss in nats of each group of tokens, with and without each group of units.
 
-    The layer is the one of the widest assigned timescales; ``size`` units are a group. ``counts``
-    (V,) say how often a token occurs in training text; each of the texts (T,) is read from the
+    The layer is the one of the widest assigned timescales; ``size`` units are a group. The
+    groupings are of all tokens but the first of each of the texts (T,), which is read from the
     start state. Silenced units keep their own recurrence, and later layers see zero.
     """
     laws = [network.assigned_timescales(layer) for layer in range(len(network.layers))]
@@ -35,21 +36,18 @@ def routing_rows(
     assigned = laws[layer]
     if assigned is None or spread[layer] <= 1:
         raise ValueError("routing needs a layer whose units have different assigned timescales")
-    targets = np.concatenate([np.asarray(text)[1:] for text in texts])
-    bins = by_frequency(counts[targets])
     whole = _losses(network, texts)
     order, rows = np.argsort(assigned, kind="stable"), []
     for number, start in enumerate(range(0, len(order), size), 1):
         units = order[start : start + size]
         silenced = _silenced_losses(network, layer, units, texts)
-        for place, label in enumerate(bins.names):
-            inside = bins.places == place
-            if inside.any():
-                values = (
-                    name, layer + 1, number, len(units), float(assigned[units].mean()), label,
-                    int(inside.sum()), float(whole[inside].mean()), float(silenced[inside].mean()),
-                )  # fmt: skip
-                rows.append(dict(zip(ROUTING, values, strict=True)))
+        of_group = name, layer + 1, number, len(units), float(assigned[units].mean())
+        for by, labels, places in groupings:
+            for place, label in enumerate(labels):
+                inside = places == place
+                if n := int(inside.sum()):
+                    nats = float(whole[inside].mean()), float(silenced[inside].mean())
+                    rows.append(dict(zip(ROUTING, (*of_group, by, label, n, *nats), strict=True)))
     return rows
 
 
@@ -84,18 +82,25 @@ def _losses(network: Any, texts: Sequence[Tokens]) -> Floats:
 
 
 def plot_routing(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw how many times the perplexity of each bin is larger, by the timescale of the group."""
+    """Draw how many times the perplexity is larger, by the timescale of the silenced group.
+
+    A panel for the bins of frequency, and one for the classes of words, if there are any.
+    """
     table = pd.DataFrame(rows)
-    figure, (axis,) = panels(1)
-    for number, (label, groups) in enumerate(table.groupby("bin", sort=False)):
-        ratio = np.exp(groups["silenced"] - groups["nats"])
-        axis.plot(groups["assigned"], ratio, label=str(label), **style(number))
-    axis.axhline(1, color="black", linewidth=0.8)
-    axis.set(
-        xscale="log",
-        xlabel=f"mean assigned timescale of the silenced units of layer {table['layer'][0]}",
-        ylabel="perplexity, in that of the whole model",
-    )
-    plain_log(axis.xaxis)
-    axis.legend(frameon=False, fontsize=9, title="occurrences in training")
+    kinds = table.groupby("by", sort=False)
+    figure, axes = panels(kinds.ngroups, size=(4.2 * kinds.ngroups + 1, 5.0))
+    titles = {"frequency": "occurrences in training", "class": "class of the word"}
+    for axis, (by, lines) in zip(axes, kinds, strict=True):
+        for number, (label, groups) in enumerate(lines.groupby("bin", sort=False)):
+            ratio = np.exp(groups["silenced"] - groups["nats"])
+            axis.plot(groups["assigned"], ratio, label=str(label), **style(number))
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set(
+            xscale="log",
+            xlabel=f"mean timescale of the silenced units, layer {table['layer'][0]}",
+            ylabel="perplexity, in that of the whole model",
+        )
+        plain_log(axis.xaxis)
+        below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 3}
+        axis.legend(frameon=False, fontsize=8, title=titles[str(by)], **below)
     save(figure, path)
