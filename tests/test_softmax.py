@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from esnlm import SoftmaxReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
+from esnlm.readouts.softmax import newton
 from esnlm.readouts.softmax.loss import MultinomialLoss, log_softmax, softmax
 from esnlm.readouts.softmax.newton import GramPreconditioner, _truncated_cg, newton_steps
 
@@ -153,12 +154,45 @@ def test_conjugate_gradient_stops_at_a_fifth_of_the_first_residual() -> None:
     preconditioner = GramPreconditioner(moments)
 
     def length(residual: np.ndarray) -> float:
-        return float(np.sum(residual * preconditioner.apply(residual, loss.curvature, 1.0 / 500)))
+        return float(np.sum(residual * preconditioner.apply(residual, loss)))
 
-    step = _truncated_cg(loss, gradient, preconditioner)
+    step, n_products = _truncated_cg(loss, gradient, preconditioner)
+    assert 0 < n_products < 40
     left = gradient + loss.hessian_product(step)
     assert 0 < length(left) <= 0.2**2 * length(gradient)
     assert length(gradient + loss.hessian_product(step / 2)) > 0.2**2 * length(gradient)
+
+
+def test_blocks_of_the_hessian_are_those_of_its_products() -> None:
+    X, y = pairs(300)
+    loss = MultinomialLoss([(X, y)], 2.0, X.mean(axis=0), np.arange(5) == 9)
+    loss.evaluate(np.random.default_rng(0).normal(size=(9, 5)))
+    blocks = loss.hessian_blocks()
+    for unit, label in np.ndindex(9, 5):
+        direction = np.zeros((9, 5))
+        direction[unit, label] = 1.0
+        product = loss.hessian_product(direction)[:, label]
+        np.testing.assert_allclose(blocks[label, unit], product, atol=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 0.03])
+def test_blocks_of_the_hessian_solve_what_the_gram_matrix_does_not(
+    alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """States that tell which classes are possible, as those of a grammar do."""
+    generator = np.random.default_rng(0)
+    groups, part = generator.integers(0, 6, 4000), generator.integers(0, 2, 4000)
+    X = np.eye(6)[groups] @ generator.normal(size=(6, 20)) + generator.normal(size=(4000, 20)) / 9
+    ends = []
+    for most in (0, 1 << 26):
+        monkeypatch.setattr(newton, "_BLOCK_BYTES", most)
+        readout = SoftmaxReadout(alpha=alpha, solver="newton-cg", tol=1e-9, max_iter=12)
+        ends.append(readout.fit(X, 2 * groups + part).history_[-1])
+    exact = LogisticRegression(C=1 / alpha, max_iter=10000, tol=1e-12).fit(X, 2 * groups + part)
+    readout.coef_, readout.intercept_ = exact.coef_, exact.intercept_
+    least = objective(readout, X, 2 * groups + part)
+    assert ends[1] - least < 1e-7
+    assert ends[1] < ends[0]
 
 
 def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:

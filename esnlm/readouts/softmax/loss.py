@@ -170,6 +170,24 @@ class MultinomialLoss:
         product[:, self.fixed] = 0.0
         return product
 
+    def hessian_blocks(self) -> Floats:
+        """Blocks (V, n_units + 1, n_units + 1) of the Hessian, one a class, at the last theta.
+
+        Of the rows that `hessian_product` reads.
+        """
+        n_classes, n = len(self.fixed), len(self.centre) + 1
+        blocks = np.zeros((n_classes, n, n))
+        for X, P in self._sample:
+            rows = np.ones((len(X), n), X.dtype)
+            rows[:, :-1] = X - self.centre
+            for block, p in zip(blocks, P.T, strict=False):
+                weighted = rows * np.sqrt(np.maximum(p * (1 - p), 0.0))[:, None]
+                block += weighted.T @ weighted
+        blocks /= sum(len(X) for X, _ in self._sample)
+        units = np.arange(n - 1)
+        blocks[:, units, units] += self.penalty / self.n_rows
+        return blocks
+
 
 def _padded(columns: Array, value: float) -> Array:
     """Columns of a value after the last axis of ``columns``, to a multiple of ``_COLUMNS``."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
@@ -16,6 +17,9 @@ _HESSIAN_BYTES = 1 << 24
 _HESSIAN_ROWS_A_UNIT = 64
 _MAX_PRODUCTS = 40
 _FORCING = 0.2
+_BLOCK_BYTES = 1 << 26
+# Blocks of n units take the time of n / 4 Hessian products.
+_UNITS_A_PRODUCT = 4
 
 
 def newton_solution(
@@ -111,8 +115,9 @@ class GramPreconditioner:
         # A direction without variance gets a small positive curvature in place of none.
         self.values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))
 
-    def apply(self, gradient: Floats, curvature: Floats, ridge: float) -> Floats:
-        """Preconditioned gradient (n_units + 1, V) for curvature (V,) and ridge = penalty / n."""
+    def apply(self, gradient: Floats, loss: MultinomialLoss) -> Floats:
+        """Preconditioned gradient (n_units + 1, V)."""
+        curvature, ridge = loss.curvature, loss.penalty / loss.n_rows
         least = 1e-4 * float(curvature.max()) + 1e-12
         scale = np.maximum(curvature, least)
         step = np.empty_like(gradient)
@@ -123,18 +128,44 @@ class GramPreconditioner:
         return step
 
 
+class BlockPreconditioner:
+    """Inverse of the blocks of the Hessian, (n_units + 1)² for each class, where it was made.
+
+    The Gram preconditioner is far from them where states tell which classes are possible.
+    """
+
+    def __init__(self, loss: MultinomialLoss) -> None:
+        blocks = loss.hessian_blocks()
+        diagonal = np.einsum("vii->vi", blocks)
+        diagonal += 1e-8 * float(diagonal.mean(axis=1).max()) + 1e-300
+        self._factors = [cho_factor(block, overwrite_a=True) for block in blocks]
+
+    def apply(self, gradient: Floats, _: MultinomialLoss) -> Floats:
+        """Preconditioned gradient (n_units + 1, V)."""
+        pairs = zip(self._factors, gradient.T, strict=True)
+        return np.stack([cho_solve(factor, column) for factor, column in pairs], axis=1)
+
+
 def newton_steps(
-    loss: MultinomialLoss, theta: Floats, preconditioner: GramPreconditioner, tol: float
+    loss: MultinomialLoss,
+    theta: Floats,
+    preconditioner: GramPreconditioner | BlockPreconditioner,
+    tol: float,
 ) -> Iterator[tuple[Floats, float]]:
     """Theta (n_units + 1, V) and the objective: at the start, and after each Newton step.
 
     Ends when half the Newton decrement, an estimate of the gain left, is below ``tol``
     (nats a row), or no step lowers the objective; it never rises from one step to the next.
+    Where blocks of the Hessian fit in memory, they are the preconditioner as soon as Hessian
+    products have taken as long as blocks take, and again each time that they have.
     """
+    n_units, n_products = len(theta) - 1, 0
+    has_blocks = theta.size * (n_units + 1) * theta.itemsize <= _BLOCK_BYTES
     value, gradient = loss.evaluate(theta)
     yield theta, value
     while True:
-        step = _truncated_cg(loss, gradient, preconditioner)
+        step, n_more = _truncated_cg(loss, gradient, preconditioner)
+        n_products += n_more
         slope = float(np.sum(gradient * step))
         if -slope / 2 <= tol * 1e-3 or not np.isfinite(slope):
             return
@@ -145,34 +176,37 @@ def newton_steps(
         yield theta, value
         if -slope / 2 <= tol:
             return
+        if has_blocks and n_products * _UNITS_A_PRODUCT >= n_units:
+            preconditioner, n_products = BlockPreconditioner(loss), 0
 
 
 def _truncated_cg(
-    loss: MultinomialLoss, gradient: Floats, preconditioner: GramPreconditioner
-) -> Floats:
-    """Approximate -H⁻¹ gradient; stops at a fifth of the first residual."""
-    ridge = loss.penalty / loss.n_rows
+    loss: MultinomialLoss,
+    gradient: Floats,
+    preconditioner: GramPreconditioner | BlockPreconditioner,
+) -> tuple[Floats, int]:
+    """Approximate -H⁻¹ gradient, to a fifth of the residual, and the number of products."""
     step = np.zeros_like(gradient)
     residual = -gradient
-    z = preconditioner.apply(residual, loss.curvature, ridge)
+    z = preconditioner.apply(residual, loss)
     direction = z.copy()
     power = float(np.sum(residual * z))
     enough = _FORCING**2 * power
-    for _ in range(_MAX_PRODUCTS):
-        if power <= enough:
-            break
+    n_products = 0
+    while n_products < _MAX_PRODUCTS and power > enough:
         product = loss.hessian_product(direction)
+        n_products += 1
         curvature = float(np.sum(direction * product))
         if curvature <= 0:
             break
         rate = power / curvature
         step += rate * direction
         residual -= rate * product
-        z = preconditioner.apply(residual, loss.curvature, ridge)
+        z = preconditioner.apply(residual, loss)
         power, last = float(np.sum(residual * z)), power
         direction *= power / last
         direction += z
-    return step if step.any() else z
+    return (step if step.any() else z), n_products
 
 
 def _line_search(
