@@ -195,6 +195,14 @@ def test_blocks_of_the_hessian_solve_what_the_gram_matrix_does_not(
     assert ends[1] < ends[0]
 
 
+def test_units_that_are_copies_of_others_leave_the_solution_finite() -> None:
+    X, y = pairs(6000, n_units=12)
+    X = np.hstack([X, X, np.zeros_like(X)]).astype(np.float32)
+    readout = SoftmaxReadout(alpha=0.0, solver="newton-cg", tol=1e-9).fit(X, y)
+    alone = SoftmaxReadout(alpha=0.0, solver="newton-cg", tol=1e-9).fit(X[:, :12], y)
+    assert readout.history_[-1] == pytest.approx(alone.history_[-1], abs=1e-5)
+
+
 def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:
     X, y = pairs(6000)
     fits = []

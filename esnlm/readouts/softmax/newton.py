@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
@@ -135,15 +134,14 @@ class BlockPreconditioner:
     """
 
     def __init__(self, loss: MultinomialLoss) -> None:
-        blocks = loss.hessian_blocks()
-        diagonal = np.einsum("vii->vi", blocks)
-        diagonal += 1e-8 * float(diagonal.mean(axis=1).max()) + 1e-300
-        self._factors = [cho_factor(block, overwrite_a=True) for block in blocks]
+        values, self._vectors = np.linalg.eigh(loss.hessian_blocks())
+        # Sums of float32 say nothing of smaller curvatures.
+        self._values = np.maximum(values, 1e-7 * float(values.max()) + 1e-300)
 
     def apply(self, gradient: Floats, _: MultinomialLoss) -> Floats:
         """Preconditioned gradient (n_units + 1, V)."""
-        pairs = zip(self._factors, gradient.T, strict=True)
-        return np.stack([cho_solve(factor, column) for factor, column in pairs], axis=1)
+        rotated = np.einsum("vij,iv->vj", self._vectors, gradient)
+        return np.einsum("vij,vj->iv", self._vectors, rotated / self._values)
 
 
 def newton_steps(
