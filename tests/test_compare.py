@@ -16,9 +16,17 @@ from esnlm.studies.networks.command import _varied  # noqa: E402
 from esnlm.studies.networks.compare import (  # noqa: E402
     differing_trainings,
     grid,
+    power_laws,
+    quantities,
+    run_name,
     table,
+    training_losses,
 )
-from esnlm.studies.networks.plots import lines_of  # noqa: E402
+from esnlm.studies.networks.plots import (  # noqa: E402
+    curves_figure,
+    lines_of,
+    power_law_figure,
+)
 from esnlm.studies.networks.run import measure  # noqa: E402
 from esnlm.text.boundaries import framed  # noqa: E402
 from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
@@ -178,7 +186,7 @@ def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys)
     (row,) = read_rows(tmp_path / "out" / "compare.csv")
     assert row["n_parameters"] == row["vocabulary"] * 11
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
-        "compare.csv", "compare.md", "compare.png",
+        "compare.csv", "compare.md", "compare.png", "curves.png", "logs",
     }  # fmt: skip
     before = (tmp_path / "out" / "compare.csv").read_bytes()
     assert compare(text, tmp_path / "out", *options) == 0
@@ -286,6 +294,41 @@ def test_a_line_joins_the_sizes_of_a_model_and_has_all_seeds_of_each():
     (line,) = lines_of(pd.DataFrame(rows), "train_seconds")
     assert list(line["train_seconds"]) == [10.5, 10.5, 20.5, 20.5]
     assert list(line["held_out_nll"]) == [10.0, 10.25, 20.0, 20.25]
+
+
+def test_a_network_of_three_sizes_has_power_laws(tmp_path):
+    sizes = {"aerc": (1000, 4000, 8000), "lstm": (1000, 4000)}
+    rows = [
+        {"model": model, "settings": str(n), "plan": "{}", "seed": 0, "n_parameters": n,
+         "held_out_nll": 8 * n**-0.25, "train_seconds": 3e-3 * n + 5,
+         "generation_seconds": 2.0, "generation_reservoir_seconds": 1.0,
+         "train_reservoir_seconds": 5.0}
+        for model in sizes for n in sizes[model]
+    ]  # fmt: skip
+    for row in rows:
+        losses = "".join(f"{n},{loss * row['n_parameters'] ** -0.5}\n" for n, loss in
+                         ((10, 90), (20, 60), (30, 70)))  # fmt: skip
+        (tmp_path / f"{run_name(row)}.csv").write_text("tokens,training_nll\n" + losses)
+    losses = training_losses(rows, tmp_path)
+    assert len(losses) == 3 * len(rows)
+    lines = quantities(rows, losses)
+    laws = {law["quantity"]: law for law in power_laws(lines)}
+    assert {law["model"] for law in laws.values()} == {"aerc"}
+    expected = {
+        "held_out_nll": (-0.25, 8),
+        "least_training_nll": (-0.5, 60),
+        "train_seconds_without_reservoir": (1, 3e-3),
+        "generation_seconds": (0, 2),
+        "generation_seconds_without_reservoir": (0, 1),
+    }
+    assert laws.keys() == expected.keys() | {"train_seconds"}
+    for name, (exponent, scale) in expected.items():
+        assert laws[name]["exponent"] == pytest.approx(exponent, abs=1e-9)
+        assert laws[name]["scale"] == pytest.approx(scale)
+        assert laws[name]["n_rows"] == 3
+    assert len(power_law_figure(lines, [*laws.values()]).axes) == 3
+    assert [axis.get_title(loc="left") for axis in curves_figure(losses).axes] == [*sizes]
+    assert len(training_losses(rows, tmp_path / "none")) == 0
 
 
 def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):

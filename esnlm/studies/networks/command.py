@@ -1,7 +1,5 @@
 """``esnlm compare``: networks trained on one corpus, side by side."""
 
-import hashlib
-import json
 import shlex
 import sys
 import tempfile
@@ -17,6 +15,7 @@ from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.options.values import Cluster, integer, nested, pair, separate
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
+from esnlm.storage.results import write_rows
 from esnlm.studies.generation import ORDERS
 from esnlm.torch import require_torch
 
@@ -65,7 +64,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     from esnlm.plots.figures import save
     from esnlm.studies import minimal_pairs
     from esnlm.studies.networks import compare as study
-    from esnlm.studies.networks.plots import figure
+    from esnlm.studies.networks.plots import curves_figure, figure, power_law_figure
     from esnlm.text.boundaries import joined
     from esnlm.text.source import open_source
     from esnlm.torch.device import chosen_device
@@ -104,7 +103,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             samples.mkdir(exist_ok=True)
 
         def places(row: Row) -> Row:
-            name = _run_name(row)
+            name = study.run_name(row)
             own = {"log": logs / f"{name}.csv", "sample": samples / f"{name}.txt"}
             own["checkpoints"] = options.out / "running" / name
             return shared | {key: str(path) for key, path in own.items()}
@@ -132,18 +131,21 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
         all_rows = read_rows(files[0])
         write_whole(files[1], study.table(all_rows))
         save(figure(all_rows), files[2])
+        losses = study.training_losses(all_rows, logs)
+        if len(losses):
+            files.append(options.out / "curves.png")
+            save(curves_figure(losses), files[-1])
+        lines = study.quantities(all_rows, losses)
+        if laws := study.power_laws(lines):
+            files += [options.out / f"power_laws.{kind}" for kind in ("csv", "png")]
+            write_rows(files[-2], study.LAW_COLUMNS, laws)
+            save(power_law_figure(lines, laws), files[-1])
     for row in rows:
         size = f"{row['n_parameters']} parameters"
         judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
         print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judgement}")
     finish(*files)
     return 0
-
-
-def _run_name(row: Row) -> str:
-    """Return the name of a run's checkpoints and of its log."""
-    key = json.dumps([row[name] for name in ("model", "settings", "plan", "seed")])
-    return f"{row['model']}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:

@@ -3,10 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from esnlm.evaluation.power_laws import power_law
 from esnlm.runs.grid import Row
 from esnlm.storage.results import markdown_table
 from esnlm.studies import minimal_pairs
@@ -27,6 +30,11 @@ GENERATED = (
     "generated_tokens", *(f"overlap_{n}_{text}" for n in ORDERS for text in ("train", "held_out")),
     "generation_seconds", "train_reservoir_seconds", "generation_reservoir_seconds",
 )  # fmt: skip
+#: Columns of a power law: ``quantity = scale * n_parameters ** exponent``.
+LAW_COLUMNS = (
+    "model", "training", "quantity", "exponent", "lower", "upper", "scale", "n_rows",
+)  # fmt: skip
+_LEAST_SIZES = 3
 
 
 def grid(
@@ -121,3 +129,55 @@ def _options(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _options(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}={value if isinstance(value, str) else json.dumps(value)}"
+
+
+def run_name(row: Row) -> str:
+    """Return the name of a run's checkpoints, log and sample."""
+    key = json.dumps([row[name] for name in KEY])
+    return f"{row['model']}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def training_losses(rows: Sequence[Row], logs: Path) -> pd.DataFrame:
+    """Return model, training, parameters, tokens and training loss along each run with a log."""
+    parts = []
+    for row, training in zip(rows, differing_trainings(rows), strict=True):
+        path = logs / f"{run_name(row)}.csv"
+        if path.is_file():
+            own = {name: row[name] for name in ("model", "n_parameters", "seed")}
+            log = pd.read_csv(path)[["tokens", "training_nll"]]
+            parts.append(log.assign(**own, training=training, settings=row["settings"]))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def quantities(rows: Sequence[Row], losses: pd.DataFrame) -> pd.DataFrame:
+    """Return what may be a power of the parameters: a line for each run and quantity.
+
+    These are the held-out loss, the least `training_losses` as in Köster & Uchida's figure 7, and
+    seconds, with the reservoir's and, as in their figure 4, without them.
+    """
+    table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
+    names = ["held_out_nll", "train_seconds"]
+    if "generation_seconds" in table:
+        names.append("generation_seconds")
+        for part in ("train", "generation"):
+            names.append(name := f"{part}_seconds_without_reservoir")
+            table[name] = table[f"{part}_seconds"] - table[f"{part}_reservoir_seconds"]
+    own = ["model", "training", "n_parameters"]
+    lines = table.melt(own, names, "quantity")
+    if len(losses):
+        run = [*own, "settings", "seed"]
+        least = losses.groupby(run, sort=False)["training_nll"].min().reset_index(name="value")
+        least = least.assign(quantity="least_training_nll")[lines.columns]
+        lines = pd.concat([lines, least], ignore_index=True)
+    return lines.dropna(subset="value")
+
+
+def power_laws(lines: pd.DataFrame) -> list[Row]:
+    """Fit a law to each of the `quantities` of a model that has three sizes or more."""
+    laws: list[Row] = []
+    for group, points in lines.groupby(["model", "training", "quantity"], sort=False):
+        if points["n_parameters"].nunique() >= _LEAST_SIZES:
+            law = power_law(points["n_parameters"], points["value"])
+            names = dict(zip(LAW_COLUMNS, group, strict=False))
+            laws.append(names | law._asdict() | {"n_rows": len(points)})
+    return laws
