@@ -51,9 +51,10 @@ class SoftmaxReadout(BufferedReadout):
     alpha : float
         L2 penalty on the weights, on the scale of the summed loss.
     solver : "auto", "newton-cg" or "incremental"
-        "newton-cg": Newton's method, each step from conjugate gradient preconditioned by the
-        Gram matrix, to ``tol``; its Hessian products come from a sample of rows when there are
-        many. "incremental": ``n_passes`` passes of `IncrementalSolver`; memory does not depend
+        "newton-cg": Newton's method, each step from conjugate gradient, to ``tol``. The Gram
+        matrix preconditions it, and soon each class's block of the Hessian, where all blocks
+        fit 64 MiB. Its Hessian products come from a sample of rows when there are many.
+        "incremental": ``n_passes`` passes of `IncrementalSolver`; memory does not depend
         on the number of rows. "auto": Newton for data that fits 256 MiB and takes about a
         minute at most, incremental beyond.
     tol : float
