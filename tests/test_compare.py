@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm.__main__ import main  # noqa: E402
+from esnlm.evaluation.token_groups import FrequencyBins  # noqa: E402
 from esnlm.runs.grid import read_rows  # noqa: E402
 from esnlm.runs.subprocess_run import Lifeline  # noqa: E402
 from esnlm.studies.networks.command import _varied  # noqa: E402
@@ -24,10 +25,11 @@ from esnlm.studies.networks.compare import (  # noqa: E402
 )
 from esnlm.studies.networks.plots import (  # noqa: E402
     curves_figure,
+    figure,
     lines_of,
     power_law_figure,
 )
-from esnlm.studies.networks.run import measure  # noqa: E402
+from esnlm.studies.networks.run import bin_perplexities, measure  # noqa: E402
 from esnlm.text.boundaries import framed  # noqa: E402
 from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
@@ -52,7 +54,8 @@ def places(folder, stream, tokenizer):
     joblib.dump((stream, stream, tokenizer), folder / "corpus")
     files = {"corpus_file": str(folder / "corpus"), "checkpoints": str(folder / "running")}
     files |= {"log": str(folder / "log.csv"), "sample": str(folder / "sample.txt")}
-    return files | {"reset": "sentence", "blimp": None, "device": "cpu", "generate": None}
+    own = {"reset": "sentence", "blimp": None, "device": "cpu", "bins": False, "generate": None}
+    return files | own
 
 
 def compare(text, out, *options):
@@ -329,6 +332,58 @@ def test_a_network_of_three_sizes_has_power_laws(tmp_path):
     assert len(power_law_figure(lines, [*laws.values()]).axes) == 3
     assert [axis.get_title(loc="left") for axis in curves_figure(losses).axes] == [*sizes]
     assert len(training_losses(rows, tmp_path / "none")) == 0
+
+
+def test_the_table_has_means_and_standard_errors_over_seeds():
+    made = {"model": "mts-lstm", "plan": "{}", "n_parameters": 10, "n_parameters_total": 20,
+            "n_steps": 3, "training_loss": 5.0, "blimp": None, "train_seconds": 1.0,
+            "tokens_per_second": 5.0, "machine": "CPU", "settings": "{}"}  # fmt: skip
+    values = [59.0, 60.0, 61.0, 60.5, 58.5]
+    rows = [
+        made | {"seed": seed, "held_out_nll": np.log(value), "held_out_perplexity": value}
+        for seed, value in enumerate(values)
+    ]
+    rows.append(rows[0] | {"model": "awd-lstm"})
+    *_, line = table(rows).splitlines()
+    expected = np.mean(values), np.std(values, ddof=1) / np.sqrt(5)
+    assert line.split(" | ")[:1] == ["| mts-lstm"]
+    assert line.endswith(f"{expected[0]:.4f} | {expected[1]:.4f} |")
+
+
+def test_bins_of_frequency_are_those_of_the_evaluation(tmp_path):
+    rng = np.random.default_rng(0)
+    train = TokenStream(rng.integers(0, 7, 900) // 2 * 2, None, np.array([0, 900]))
+    held_out = TokenStream(rng.integers(0, 7, 300), None, np.array([0, 300]))
+    scores = np.log(rng.uniform(0.1, 1, 300))
+    expected = FrequencyBins()
+    expected.add(scores[1:], np.bincount(train.tokens, minlength=7)[held_out.tokens[1:]])
+    found = bin_perplexities(train, held_out, scores)
+    for row in expected.rows(n_resamples=2)[:-1]:
+        value = found[f"perplexity {row.name}"]
+        assert (value is None) if not row.n_tokens else value == pytest.approx(row.perplexity)
+    assert sum(value is not None for value in found.values()) == 2
+
+
+def test_the_plot_is_by_the_setting_that_varies(monkeypatch):
+    """Figure 10 of Mahto et al.: perplexity by alpha, the baseline beside."""
+    made = {"plan": "{}", "seed": 0, "n_parameters": 10, "train_seconds": 1.0}
+    bins = {"perplexity <100": 900.0, "perplexity 100-1k": None}
+    rows = [
+        made | bins | {"model": model, "settings": settings, "held_out_nll": loss}
+        for model, settings, loss in (
+            ("awd-lstm", '{"n_units": 8}', 5.0),
+            ("mts-lstm", '{"alpha": 0.3, "n_units": 8}', 4.0),
+            ("mts-lstm", '{"alpha": 1, "n_units": 8}', 4.5),
+        )
+    ]
+    chart = figure(rows)
+    left, _, right, *_ = chart.axes
+    assert left.get_xlabel() == right.get_xlabel() == "alpha"
+    level, line = left.lines
+    assert set(level.get_ydata()) == {5.0}
+    assert line.get_xydata().tolist() == [[0.3, 4.0], [1, 4.5]]
+    other = [*rows[:2], rows[2] | {"n_parameters": 11}]
+    assert figure(other).axes[0].get_xlabel() == "trained parameters"
 
 
 def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):

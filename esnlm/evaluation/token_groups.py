@@ -17,7 +17,7 @@ from esnlm.utils.validation import Count
 
 #: Training frequencies between bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., §3.2.2).
 FREQUENCY_EDGES = (100, 1_000, 10_000)
-_FREQUENCY_BINS = (*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]),)
+FREQUENCY_BINS = (*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]),)
 #: Positions of predicted tokens in their sentence, from 1, between bins.
 POSITION_EDGES = (2, 3, 5, 9, 17)
 ALL = "all"
@@ -99,7 +99,7 @@ class FrequencyBins:
         return self._named(sizes, values, percentile_intervals(resamples[0] - resamples[1]))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
-        bounds, sizes = [*_FREQUENCY_BINS, (-np.inf, np.inf)], sizes.sum(axis=0)
+        bounds, sizes = [*FREQUENCY_BINS, (-np.inf, np.inf)], sizes.sum(axis=0)
         return [
             FrequencyBin(bin_name(*pair), *pair, int(size), float(value), float(low), float(high))
             for pair, size, value, (low, high) in zip(bounds, sizes, values, intervals, strict=True)
@@ -186,7 +186,7 @@ def by_frequency(counts: Array) -> Grouping:
     >>> by_frequency(np.array([3, 100, 20_000])).places
     array([0, 1, 3])
     """
-    names = [bin_name(*bounds) for bounds in _FREQUENCY_BINS]
+    names = [bin_name(*bounds) for bounds in FREQUENCY_BINS]
     return Grouping("frequency", names, np.searchsorted(FREQUENCY_EDGES, counts, side="right"))
 
 

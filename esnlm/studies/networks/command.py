@@ -48,6 +48,8 @@ class CompareOptions:
     batch_size=256 learning_rate=1e-3"""
     seeds: Annotated[int, integer("K", 1)] = 1
     """Runs of each, from seeds 0 to K - 1."""
+    bins: bool = False
+    """Perplexities of words by their frequency in the text, too."""
     generate: Annotated[int | None, integer("N", max(ORDERS))] = None
     """Tokens that each network generates, for the overlap of their n-grams with the texts and for
     times (default: none)."""
@@ -96,6 +98,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             "reset": corpus.reset,
             "blimp": options.blimp and str(options.blimp),
             "device": options.device,
+            "bins": options.bins,
             "generate": options.generate,
         }
 
@@ -114,7 +117,11 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             "esnlm.studies.networks.run",
             files[0],
             key=study.KEY,
-            columns=(*study.COLUMNS, *(study.GENERATED if options.generate else ())),
+            columns=(
+                *study.COLUMNS,
+                *(study.BINS if options.bins else ()),
+                *(study.GENERATED if options.generate else ()),
+            ),
             extras=places,
             cluster=options.cluster,
             provenance={"command": f"esnlm {shlex.join(sys.argv[1:])}"},

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from esnlm.evaluation.power_laws import power_law
+from esnlm.evaluation.token_groups import FREQUENCY_BINS, bin_name
 from esnlm.runs.grid import Row
 from esnlm.storage.results import markdown_table
 from esnlm.studies import minimal_pairs
@@ -35,6 +36,9 @@ LAW_COLUMNS = (
     "model", "training", "quantity", "exponent", "lower", "upper", "scale", "n_rows",
 )  # fmt: skip
 _LEAST_SIZES = 3
+#: Columns of runs with ``--bins``: perplexities of tokens by frequency in training.
+BINS = tuple(f"perplexity {bin_name(*bounds)}" for bounds in FREQUENCY_BINS)
+_MEANS = {"held-out nats a token": "held_out_nll", "perplexity": "held_out_perplexity"}
 
 
 def grid(
@@ -106,7 +110,28 @@ def table(rows: Sequence[Row]) -> str:
         }
         for row, training in sorted(pairs, key=lambda pair: [pair[0][name] for name in order])
     ]
-    return "\n".join([*markdown_table(lines[0], (line.values() for line in lines)), ""])
+    text = markdown_table(lines[0], (line.values() for line in lines))
+    if means := list(_means(rows)):
+        text += ["", "Means over seeds, and their standard errors:", ""]
+        text += markdown_table(means[0], (line.values() for line in means))
+    return "\n".join([*text, ""])
+
+
+def _means(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield a line for each setting that several seeds were run of, in the order of the rows."""
+    parts: dict[tuple[str, str, str], list[Row]] = {}
+    for row, training in zip(rows, differing_trainings(rows), strict=True):
+        parts.setdefault((row["model"], row["settings"], training), []).append(row)
+    for (model, settings, training), runs in parts.items():
+        if len(runs) == 1:
+            continue
+        named = ", ".join(_options(json.loads(settings))) or "default"
+        line = {"model": model, "settings": named, "training": training, "seeds": len(runs)}
+        for name, column in _MEANS.items():
+            values = np.array([run[column] for run in runs])
+            error = values.std(ddof=1) / np.sqrt(len(runs))
+            line |= {name: f"{values.mean():.4f}", f"± {name}": f"{error:.4f}"}
+        yield line
 
 
 def differing_trainings(rows: Sequence[Row]) -> list[str]:

@@ -1,5 +1,6 @@
 """Plots of compared networks: loss and overlap by size, power laws, losses along training."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,12 +8,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, NullLocator
 
 from esnlm.plots.figures import band, legend, panels, plain_log, style
 from esnlm.runs.grid import Row
 from esnlm.studies.generation import ORDERS
-from esnlm.studies.networks.compare import differing_trainings
+from esnlm.studies.networks.compare import BINS, differing_trainings
 
 #: Panels of the power laws: quantities by the label of their axis, the second of two dashed.
 _PANELS = {
@@ -22,26 +24,36 @@ _PANELS = {
         "train_seconds_without_reservoir", "generation_seconds_without_reservoir",
     ],
 }  # fmt: skip
-_LINES = "-", "--"
+_LINES = "-", "--", ":", "-."
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Draw held-out loss by parameters and by seconds of training, and the overlap if measured."""
+    """Draw held-out loss by parameters and by seconds of training.
+
+    A setting that varies at one number of parameters stands in their place. Overlaps and
+    perplexities by frequency have panels, if they were measured.
+    """
     table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
+    name, places = varied_setting(table)
+    table = table.assign(place=places)
+    bins = [column for column in BINS if column in table and table[column].notna().any()]
     overlaps = [f"overlap_{n}_held_out" for n in ORDERS if f"overlap_{n}_held_out" in table]
-    chart, axes = panels(2 + bool(overlaps), across=3)
-    for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=False):
+    chart, axes = panels(2 + bool(overlaps) + bool(bins), across=3)
+    for axis, column in zip(axes, ("place", "train_seconds"), strict=False):
         _draw(axis, table, column, "held_out_nll")
         axis.set_ylabel("held-out loss, nats a token")
     for number, overlap in enumerate(overlaps):
         look = {"linestyle": _LINES[number]}
-        _draw(axes[2], table, "n_parameters", overlap, **look)
+        _draw(axes[2], table, "place", overlap, **look)
     if overlaps:
         axes[2].set_ylabel("share of n-grams in held-out text")
         axes[2].set_title("7-grams solid, 8-grams dashed", loc="left", fontsize=10)
-    for axis in axes[::2]:
-        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axis.set_xlabel("trained parameters")
+    if bins:
+        _draw_bins(axes[-1], table, bins)
+    for axis in (axes[0], *axes[2:]):
+        if not name:
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axis.set_xlabel(name or "trained parameters")
     axes[1].set_xlabel("seconds of training")
     legend(chart, axes[0], n_columns=min(sum(1 for _ in _series(table)), 2))
     return chart
@@ -51,12 +63,47 @@ def _draw(axis: Axes, table: pd.DataFrame, column: str, y: str, **look: Any) -> 
     """Draw ``y`` by a column, a line for each network and training."""
     for label, group, own in _series(table):
         for line in lines_of(group, column):
-            band(axis, line, column, y, **own | look, label=label)
+            if line[column].notna().any():
+                band(axis, line, column, y, **own | look, label=label)
+            else:  # a network without the setting
+                axis.axhline(line[y].mean(), label=label, color=own["color"], linestyle=":")
             label = f"_{label}"  # the first of them in the legend
     # On less a logarithmic axis has no room for its labels.
-    if table[column].max() >= 10 * table[column].min():
+    if table[column].max() >= 10 * table[column].min() > 0:
         axis.set_xscale("log")
         plain_log(axis.xaxis, subs=(1, 2, 5))
+
+
+def _draw_bins(axis: Axes, table: pd.DataFrame, bins: Sequence[str]) -> None:
+    """Draw perplexities by place, a line style for each bin of frequency."""
+    for dashes, column in zip(_LINES, bins, strict=False):
+        _draw(axis, table, "place", column, linestyle=dashes)
+    names = [column.removeprefix("perplexity ") for column in bins]
+    lines = [Line2D([], [], color="black", linestyle=dashes) for dashes in _LINES]
+    axis.legend(lines[: len(bins)], names, frameon=False, fontsize=8, handlelength=4)
+    axis.set(yscale="log", ylabel="perplexity, by occurrences in training")
+
+
+def varied_setting(table: pd.DataFrame) -> tuple[str, "pd.Series[float]"]:
+    """Return the setting that varies where parameters do not, and its numbers (n,).
+
+    Several of always equal numbers, as ``--vary`` has them, are one. Rows of a network without it
+    are NaN. Unless there is one, the name is empty, and the numbers are those of parameters.
+
+    >>> table = pd.DataFrame({"model": "aerc", "n_parameters": 9,
+    ...                       "settings": ['{"a": 1, "b": {"c": 1}}', '{"a": 2, "b": {"c": 2}}']})
+    >>> varied_setting(table)[0]
+    'a, b.c'
+    """
+    settings = pd.json_normalize([json.loads(text) for text in table["settings"]])
+    by_model = settings.map(repr).groupby(table["model"].to_numpy())
+    varied = [name for name in map(str, settings) if (by_model[name].nunique() > 1).any()]
+    values = settings[varied]
+    is_one_size = (table.groupby("model")["n_parameters"].nunique() == 1).all()
+    is_number = all(each.kind in "if" for each in values.dtypes)
+    if not varied or not is_one_size or not is_number or (values.nunique(axis=1) > 1).any():
+        return "", table["n_parameters"]
+    return ", ".join(varied), values[varied[0]].set_axis(table.index)
 
 
 def _series(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:

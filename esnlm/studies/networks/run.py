@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import joblib
 import numpy as np
 
+from esnlm.evaluation.token_groups import by_frequency
 from esnlm.models.sampling import SamplingOptions, text_pieces
 from esnlm.runs.subprocess_run import Lifeline
 from esnlm.storage.atomic import write_whole
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.studies.generation import overlaps
 from esnlm.studies.minimal_pairs import accuracies
+from esnlm.studies.networks.compare import BINS
 from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream
 from esnlm.training.resumable_run import StoppedError
@@ -37,7 +39,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
     ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the file
     ``corpus_file`` in which joblib wrote the streams of training and held-out text and the
-    tokenizer, ``reset``, the minimal pairs ``blimp`` or None, how many tokens to ``generate`` or
+    tokenizer, ``reset``, the minimal pairs ``blimp`` or None, whether perplexities of ``bins`` of
+    frequency are wanted, how many tokens to ``generate`` or
     None, and the places of the run: the file ``log`` of training losses, the file ``sample`` for
     the generated text, and the folder ``checkpoints``.
     """
@@ -97,6 +100,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "held_out_nll": nll,
         "held_out_perplexity": math.exp(min(nll, 700.0)),
         **judged,
+        **(bin_perplexities(train, validation, scores) if setting["bins"] else {}),
         **generated,
         "train_seconds": trainer.seconds,
         "tokens_per_second": trainer.tokens / trainer.seconds,
@@ -106,6 +110,22 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "machine": torch.cuda.get_device_name(device)
         if device.type == "cuda"
         else f"CPU cores: {available_cores()}",
+    }
+
+
+def bin_perplexities(train: TokenStream, held_out: TokenStream, scores: Any) -> dict[str, Any]:
+    """Return the perplexity of each bin of frequency in training, None for one without tokens.
+
+    ``scores`` (T,) are natural-log probabilities of the held-out tokens.
+    """
+    marks = held_out.predicted()
+    losses, tokens = -np.asarray(scores)[marks], held_out.tokens[marks]
+    n_tokens = 1 + max(int(each.tokens.max()) for each in (train, held_out))
+    _, names, places = by_frequency(np.bincount(train.tokens, minlength=n_tokens)[tokens])
+    parts = [losses[places == place] for place in range(len(names))]
+    return {
+        column: math.exp(min(float(part.mean()), 700.0)) if len(part) else None
+        for column, part in zip(BINS, parts, strict=True)
     }
 
 
