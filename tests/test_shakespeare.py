@@ -23,6 +23,16 @@ from esnlm.text.corpus import CorpusError
 SPEAKERS = ("Ann", "Bob", "Cid")
 
 
+#: What ``esnlm compare --generate 100`` writes, in part.
+NETWORKS = """\
+model,settings,seed,n_parameters,held_out_nll,train_seconds,generated_tokens,generation_seconds,\
+overlap_7_train,overlap_8_train
+aerc,{},0,15000,1.9,10,100,1,0.4,0.3
+aerc,{},1,15000,2.1,20,100,3,0.6,0.3
+transformer,{},0,15000,1.8,30,100,4,0.5,0.3
+"""
+
+
 def spoken(rng: random.Random, opening: str, n_speeches: int) -> str:
     """A play of random speeches that begins with ``opening``."""
 
@@ -206,10 +216,29 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
     assert {row["part"] for row in parts} == {1, 2, "test"}
     assert len((tmp_path / "out" / "samples" / "gated-40.txt").read_text()) == 200
     before = (tmp_path / "out" / "shakespeare.csv").read_bytes()
-    (tmp_path / "out" / "shakespeare.png").unlink()
-    assert main(args) == 0
+    plain = (tmp_path / "out" / "shakespeare.png").read_bytes()
+    networks = tmp_path / "compare.csv"
+    networks.write_text(NETWORKS)
+    assert main([*args, "--networks", str(networks)]) == 0
     assert (tmp_path / "out" / "shakespeare.csv").read_bytes() == before
-    assert (tmp_path / "out" / "shakespeare.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "out" / "shakespeare.png").read_bytes()
+    assert drawn.startswith(b"\x89PNG")
+    assert drawn != plain
+
+
+def test_networks_are_drawn_as_means_over_seeds(tmp_path):
+    from esnlm.studies.shakespeare.plots import network_rows, study_figure
+
+    (tmp_path / "compare.csv").write_text(NETWORKS)
+    rows = network_rows(tmp_path / "compare.csv")
+    assert list(rows["model"]) == ["aerc", "transformer"]
+    assert (rows["cross_entropy"][0], rows["overlap_7_train"][0]) == (2.0, 0.5)
+    assert rows["seconds_per_character"][0] == pytest.approx(0.02)
+    loss, overlap, times = study_figure([], rows).axes
+    assert [len(axis.lines) for axis in (loss, overlap, times)] == [2 + 3, 4, 4]
+    (tmp_path / "compare.csv").write_text("model,settings\naerc,{}\n")
+    with pytest.raises(ValueError, match="has no column generation_seconds: expected the CSV of"):
+        network_rows(tmp_path / "compare.csv")
 
 
 @pytest.mark.parametrize(

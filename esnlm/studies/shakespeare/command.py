@@ -73,6 +73,8 @@ class ShakespeareOptions:
     """Of the weights of carried, gated and direct."""
     characters: Annotated[int, integer("N", 100)] = 10_000
     """To generate for the overlap."""
+    networks: Annotated[Path | None, Parameter(metavar="CSV")] = None
+    """Networks to draw, too: what compare --generate wrote of the same text."""
     cluster: Cluster = None
 
 
@@ -89,10 +91,11 @@ Plays = Annotated[
 def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOptions()) -> int:
     """Run what ``shakespeare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
     from esnlm.plots.figures import save
-    from esnlm.studies.shakespeare.plots import study_figure
+    from esnlm.studies.shakespeare.plots import network_rows, study_figure
     from esnlm.studies.shakespeare.works import equal_parts, joined_text, shakespeare_works
     from esnlm.text.tokenizers import Tokenizer
 
+    networks = network_rows(options.networks) if options.networks else None
     parts = equal_parts(shakespeare_works(texts), PARTS)
     train = joined_text(work for part in parts[:-1] for work in part)
     vocabulary = len(Tokenizer.train_characters([train]))
@@ -135,7 +138,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
-    save(study_figure(read_rows(files[0])), files[2])
+    save(study_figure(read_rows(files[0]), networks), files[2])
     finish(*files)
     return 0
 

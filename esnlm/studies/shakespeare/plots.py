@@ -1,14 +1,16 @@
 """The plot of the Shakespeare study: loss, overlap and times against trained parameters."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from esnlm.plots import figures
-from esnlm.runs.grid import Row
+from esnlm.runs.grid import Row, read_rows
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
 #: trained parameters, on another split of another Shakespeare text.
@@ -24,12 +26,38 @@ _STYLES = {
     "gated": (figures.GREEN, "^", "carried state, a readout for each last character"),
     "direct": (figures.PINK, "P", "the same, and n-grams of the last characters"),
     "kneser-ney": ("#888888", "x", "Kneser-Ney (order beside it)"),
+    "char-esn": ("black", "v", "reservoir, by gradient"),
+    "aerc": ("black", "P", "attention readout, by gradient"),
+    "transformer": ("black", "*", "transformer, by gradient"),
+}
+#: Columns of ``compare.csv`` by their names here.
+_NETWORK_COLUMNS = {
+    "held_out_nll": "cross_entropy",
+    "train_seconds": "fit_seconds",
+    "overlap_7_train": "overlap_7_train",
+    "overlap_8_train": "overlap_8_train",
 }
 
 
-def study_figure(rows: Sequence[Row]) -> Figure:
-    """Draw the rows of the CSV in three panels."""
-    table = pd.DataFrame(rows).sort_values("n_parameters")
+def network_rows(path: Path) -> pd.DataFrame:
+    """Return the networks of a ``compare.csv`` as rows of this study, means over their seeds."""
+    table = pd.DataFrame(read_rows(path))
+    needed = {"model", "settings", "n_parameters", "generation_seconds", *_NETWORK_COLUMNS}
+    if missing := sorted(needed - {*table}):
+        raise ValueError(
+            f"{path} has no column {missing[0]}: expected the CSV of esnlm compare --generate"
+        )
+    pace = table["generation_seconds"] / table["generated_tokens"]
+    table = table.assign(seconds_per_character=pace).rename(columns=_NETWORK_COLUMNS)
+    columns = ["n_parameters", "seconds_per_character", *_NETWORK_COLUMNS.values()]
+    means = table.groupby(["model", "settings"], sort=False)[columns].mean()
+    return means.reset_index()
+
+
+def study_figure(rows: Sequence[Row], networks: pd.DataFrame | None = None) -> Figure:
+    """Draw the rows of the CSV, and those of `network_rows`, in three panels."""
+    table = pd.concat([pd.DataFrame(rows), networks], ignore_index=True)
+    table = table.sort_values("n_parameters")
     figure, (loss, overlap, times) = figures.panels(3, across=1, size=(6.4, 12.5))
     _draw(loss, table, "cross_entropy")
     for name, (count, value, marker) in PUBLISHED.items():
@@ -56,6 +84,7 @@ def study_figure(rows: Sequence[Row]) -> Figure:
     for axis in (loss, overlap, times):
         axis.set(xscale="log", xlabel="trained parameters")
         figures.plain_log(axis.xaxis, subs=(1, 2, 5))
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     figures.legend(figure, loss, n_columns=1)
     return figure
 
@@ -73,4 +102,4 @@ def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
         axis.plot(rows["n_parameters"], rows[column], **look)
         if extra and column == "cross_entropy":
             for place in rows[["n_parameters", column, "size"]].itertuples(index=False):
-                axis.annotate(str(place[2]), place[:2], xytext=(5, 4), textcoords="offset points")
+                axis.annotate(f"{place[2]:g}", place[:2], xytext=(5, 4), textcoords="offset points")
