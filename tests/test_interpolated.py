@@ -63,6 +63,8 @@ def test_fitted_weights_are_those_of_a_minimiser():
     best = minimize(loss, [0.3, 0.3], bounds=[(0, 1)] * 2, constraints=simplex, tol=1e-12)
     assert -model.score(HELD_OUT) <= best.fun + 1e-8
     assert model.weights_.sum() == pytest.approx(1)
+    alone = [-each.score(HELD_OUT) for each in [*models, model]]
+    np.testing.assert_allclose(model.losses_, alone, atol=1e-12)
     rng = np.random.default_rng(0)
     pair = -rng.gamma(2.0, 1.0, size=(2, 500))
     assert likeliest_weights(pair)[0] == pytest.approx(likeliest_weight(*pair), abs=1e-4)

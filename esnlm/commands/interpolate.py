@@ -51,10 +51,8 @@ def interpolate(
         stream = model.tokenize(text)
         model.fit(stream).save(out)
         warn_of_unknown(stream.tokens, model.tokenizer_)
-        parts = [*model.models, model]
-        losses = [-each._scores(stream)[stream.predicted()].mean() for each in parts]
-    for name, weight, loss in zip(models, model.weights_, losses, strict=False):
+    for name, weight, loss in zip(models, model.weights_, model.losses_, strict=False):
         print(f"{weight:.4f} of {name}, {loss:.4f} nats a token")
-    print(f"{out}: {losses[-1]:.4f} nats a token of {held_out}")
+    print(f"{out}: {model.losses_[-1]:.4f} nats a token of {held_out}")
     finish(then=f"esnlm evaluate {out} TEXT")
     return 0

@@ -44,6 +44,8 @@ class InterpolatedModel(SequenceModel):
     Attributes
     ----------
     weights_ : ndarray (n_models,) float64
+    losses_ : ndarray (n_models + 1,) float64
+        After `fit`: nats a token of each model on its text, and of the mixture.
     tokenizer_, n_tokens_
         Those of the models.
 
@@ -97,7 +99,10 @@ class InterpolatedModel(SequenceModel):
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
         marks = stream.predicted()
-        self.weights_ = likeliest_weights(np.stack([m._scores(stream)[marks] for m in self.models]))
+        logs = np.stack([model._scores(stream)[marks] for model in self.models])
+        self.weights_ = likeliest_weights(logs)
+        both = log_mixture(logs, self.weights_)
+        self.losses_ = -np.append(logs.mean(axis=1), both.mean())
         return self
 
     @property
