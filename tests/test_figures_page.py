@@ -1,5 +1,6 @@
 """The page of the papers' figures: each command trains the paper's system, and runs when small."""
 
+import importlib
 import json
 import re
 import shlex
@@ -11,6 +12,7 @@ import pytest
 
 from esnlm.__main__ import main
 from esnlm.runs.grid import read_rows
+from esnlm.runs.subprocess_run import Lifeline
 
 PAGE = (Path(__file__).parent.parent / "docs" / "guide" / "figures.md").read_text("utf-8")
 TEXT = "the boy sees the dog\nthe dogs see the boy\nthe girl walks with the boy\n" * 20
@@ -48,6 +50,12 @@ RACHEZ = commands("Rachez & Hagiwara")
 SCALE = commands("Ueda et al., syntactic")
 FROZEN = commands("Ueda et al., frozen")
 MAHTO = commands("Mahto et al.")
+KOSTER = commands("Köster & Uchida")
+#: Köster & Uchida, table 1 and the authors' code: settings from 15 000 to 155 000 parameters.
+KOSTER_SIZES = {
+    "aerc": [(75, 13), (75, 19), (100, 20), (150, 25), (160, 30)],
+    "transformer": [(64, 4, 4), (72, 8, 8), (128, 8, 8), (356, 8, 8), (256, 16, 16)],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -322,3 +330,83 @@ def test_timescales_are_measured_and_drawn(capsys):
     routing = pd.read_csv("routing.csv")
     assert {"determiner", "other words"} <= {*routing["bin"]}
     assert (routing.groupby("by")["n_tokens"].sum().nunique()) == 1
+
+
+@pytest.mark.torch
+def test_character_networks_have_the_papers_sizes_and_training(monkeypatch):
+    pytest.importorskip("torch")
+    from esnlm.torch.networks.registry import n_trained
+
+    characters = "abcdefghijklmnopqrstuvwxyz0123456789 .,;:!?'&-[]"
+    assert len(characters) == 48
+    for name in ("TEXT", "TEST"):
+        Path(name).write_text(characters.upper() + characters)
+    runs = grid_of(KOSTER["table 1"], monkeypatch)
+    assert {run["model"] for run in runs} == {"char-esn", *KOSTER_SIZES}
+    names = {"aerc": ["n_units", "n_hidden"], "transformer": ["n_hidden", "n_heads", "n_layers"]}
+    for model, sizes in KOSTER_SIZES.items():
+        own = [run["settings"] for run in runs if run["model"] == model]
+        assert [tuple(each[name] for name in names[model]) for each in own] == sizes
+    ends = [
+        [n_trained(run["model"], run["settings"], 48) for run in runs if run["model"] == model]
+        for model in ("char-esn", *KOSTER_SIZES)
+    ]
+    for sizes in ends:
+        assert (sizes[0], sizes[-1]) == pytest.approx((15_000, 155_000), rel=0.05)
+    paper = {"length": 32, "batch_size": 1024, "learning_rate": 1e-4, "n_passes": 5, "stride": 1}
+    assert all(paper.items() <= run["plan"].items() for run in runs)
+    # The reservoirs are drawn beside these networks.
+    assert KOSTER["figure 2"][:2] == ["shakespeare", "TEXTS"]
+    networks = KOSTER["figure 2"][KOSTER["figure 2"].index("--networks") + 1]
+    assert networks == f"{KOSTER['table 1'][-1]}/compare.csv"
+
+
+@pytest.mark.torch
+def test_laerc_is_the_papers(monkeypatch):
+    """Köster & Uchida, appendix A: equations 13 and 14, 65 536 tokens a step."""
+    pytest.importorskip("transformers")
+    from esnlm.torch.networks.laerc import LayeredReservoirs
+    from esnlm.torch.training.plan import Plan
+
+    runs = grid_of(KOSTER["figures 6 and 7"], monkeypatch)
+    assert [run["model"] for run in runs] == ["laerc"] * 4 + ["gpt2"] * 4
+    plans = {Plan(**run["plan"]) for run in runs}
+    assert plans == {Plan(**LayeredReservoirs.RECIPE)}
+    (plan,) = plans
+    assert plan.length * plan.batch_size * plan.accumulate == 65_536
+    for run in runs[:4]:
+        assert run["settings"].keys() == {"n_dims", "n_layers"}
+    with_defaults = LayeredReservoirs.arguments()
+    assert (with_defaults["measure"], with_defaults["expansion"]) == ("eigenvalue", 4)
+    assert with_defaults["radius"] < with_defaults["last_radius"] < 1
+    assert not with_defaults["reservoir_gradient"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("item", "models"), [("table 1", ["aerc:context=4"]), ("figures 6 and 7", ["laerc"])]
+)
+def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, monkeypatch):
+    pytest.importorskip("torch")
+
+    def run_here(module: str, setting: dict[str, Any], *_: Any) -> Any:
+        return importlib.import_module(module).measure(setting, Lifeline())
+
+    monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
+    for name in ("TEXT", "TEST"):
+        Path(name).write_text(TEXT)
+    plan = ["n_passes=1", "length=4", "batch_size=64"]
+    smaller = {"--models": models, "--sizes": ["1500", "3000", "6000"], "--plan": plan}
+    words = with_options(KOSTER[item], smaller | {"--generate": ["20"]})
+    if "--plan" not in words:
+        words += ["--plan", *plan]
+    assert main(words) == 0
+    out = Path(words[words.index("--out") + 1])
+    laws = set(pd.read_csv(out / "power_laws.csv")["quantity"])
+    times = {"train_seconds", "generation_seconds"}
+    rows = read_rows(out / "compare.csv")
+    if item == "table 1":
+        assert laws >= times | {f"{name}_without_reservoir" for name in times}
+        assert all(0 <= row["overlap_8_held_out"] <= row["overlap_7_held_out"] for row in rows)
+    assert laws >= {"held_out_nll", "least_training_nll", "train_seconds"}
+    assert all((out / f"{plot}.png").exists() for plot in ("compare", "curves", "power_laws"))

@@ -24,7 +24,7 @@ _PANELS = {
         "train_seconds_without_reservoir", "generation_seconds_without_reservoir",
     ],
 }  # fmt: skip
-_LINES = "-", "--", ":", "-."
+_LINES: tuple[Any, ...] = ("-", "--", ":", "-.")
 
 
 def figure(rows: Sequence[Row]) -> Figure:
