@@ -30,7 +30,7 @@ class CompareOptions:
     blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     """Minimal pairs that the networks judge."""
     out: Folder = Path("compare")
-    """Folder of the CSV, the table and the plot."""
+    """Folder of the CSVs, the table, the plots, logs of training and samples."""
     models: Annotated[tuple[str, ...], Parameter(metavar="NAME:SETTING=VALUE,...")]
     """Networks, as --model of train has them, in every size of --sizes unless settings decide it:
     lstm laerc:reservoir_gradient=true aerc:n_units=75,n_hidden=13
