@@ -322,9 +322,18 @@ def test_timescales_are_measured_and_drawn(capsys):
             assert main(argv) == 0
     argv = ["train", "TEXT", "--units", "6", "--leak-rate", "inverse_gamma:0.56"]
     assert main([*argv, *small.split()[4:], "--out", "reservoir"]) == 0
-    for item in ("figure 1", "table 1", "figure 3", "figure 4", "figure 5", "figures 6, 7, 8"):
+    items = (
+        "figure 1",
+        "table 1",
+        "figure 3",
+        "figure 4",
+        "figure 5",
+        "figures 6, 7, 8",
+        "figure 9",
+    )
+    for item in items:
         assert main(MAHTO[item]) == 0, capsys.readouterr().err
-    plots = [f"figure_{number}.png" for number in (1, 4, 5, 7)]
+    plots = [f"figure_{number}.png" for number in (1, 4, 5, 7, 9)]
     assert all(Path(plot).stat().st_size > 10_000 for plot in plots)
     assert len(pd.read_csv("bins.csv")) > 5
     routing = pd.read_csv("routing.csv")
@@ -382,16 +391,17 @@ def test_laerc_is_the_papers(monkeypatch):
     assert not with_defaults["reservoir_gradient"]
 
 
+def run_here(module: str, setting: dict[str, Any], *_: Any) -> Any:
+    """Run a network of a comparison in this process, which has loaded torch."""
+    return importlib.import_module(module).measure(setting, Lifeline())
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("item", "models"), [("table 1", ["aerc:context=4"]), ("figures 6 and 7", ["laerc"])]
 )
 def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, monkeypatch):
     pytest.importorskip("torch")
-
-    def run_here(module: str, setting: dict[str, Any], *_: Any) -> Any:
-        return importlib.import_module(module).measure(setting, Lifeline())
-
     monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
     for name in ("TEXT", "TEST"):
         Path(name).write_text(TEXT)
@@ -410,3 +420,36 @@ def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, 
         assert all(0 <= row["overlap_8_held_out"] <= row["overlap_7_held_out"] for row in rows)
     assert laws >= {"held_out_nll", "least_training_nll", "train_seconds"}
     assert all((out / f"{plot}.png").exists() for plot in ("compare", "curves", "power_laws"))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("item", ["table 2", "figure 10"])
+def test_multi_timescale_lstms_are_compared_at_the_papers_settings(item, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from esnlm.torch.networks.registry import network_class
+    from esnlm.torch.training.plan import Plan
+
+    Path("TEXT").write_text(TEXT)
+    Path("TEST").write_text(TEXT)
+    runs = grid_of(MAHTO[item], monkeypatch)
+    assert {run["model"] for run in runs} == {"awd-lstm", "mts-lstm"}
+    for run in runs:
+        with torch.device("meta"):
+            network = network_class(run["model"])(10_000, **run["settings"])
+        assert [layer.n_units for layer in network.layers] == [1150, 1150, 400]
+        plan = Plan(**run["plan"])
+        assert (plan.batching, plan.batch_size, plan.length) == ("streams", 20, 70)
+    small = {"--models": ["awd-lstm:n_units=4,n_dims=3", "mts-lstm:n_units=4,n_dims=3"]}
+    if item == "table 2":
+        assert MAHTO[item][MAHTO[item].index("--seeds") + 1] == "5"
+        small["--seeds"] = ["2"]
+    else:
+        small["--vary"] = ["alpha=0.3,1.5"]
+    monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
+    assert main([*with_options(MAHTO[item], small), "--plan", "n_passes=1"]) == 0
+    out = Path(MAHTO[item][MAHTO[item].index("--out") + 1])
+    rows = read_rows(out / "compare.csv")
+    assert len(rows) == (4 if item == "table 2" else 3)
+    assert all(row["perplexity <100"] > 0 for row in rows)
+    summary = (out / "compare.md").read_text()
+    assert ("Means over seeds, and their standard errors" in summary) is (item == "table 2")

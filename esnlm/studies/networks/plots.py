@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, NullLocator
 
 from esnlm.plots.figures import band, legend, panels, plain_log, style
@@ -79,9 +78,10 @@ def _draw_bins(axis: Axes, table: pd.DataFrame, bins: Sequence[str]) -> None:
     for dashes, column in zip(_LINES, bins, strict=False):
         _draw(axis, table, "place", column, linestyle=dashes)
     names = [column.removeprefix("perplexity ") for column in bins]
-    lines = [Line2D([], [], color="black", linestyle=dashes) for dashes in _LINES]
-    axis.legend(lines[: len(bins)], names, frameon=False, fontsize=8, handlelength=4)
+    lines = [axis.plot([], [], dashes, color="black")[0] for dashes in _LINES[: len(bins)]]
+    axis.legend(lines, names, frameon=False, fontsize=8, handlelength=4)
     axis.set(yscale="log", ylabel="perplexity, by occurrences in training")
+    plain_log(axis.yaxis, subs=(1, 2, 5))
 
 
 def varied_setting(table: pd.DataFrame) -> tuple[str, "pd.Series[float]"]:

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Documents, File, Model, ResultOptions, Texts, finish, group
 from esnlm.options.corpus import model_and_stream
-from esnlm.options.values import integer
+from esnlm.options.values import integer, positive
 from esnlm.storage.results import results, write_rows
 from esnlm.torch import require_torch
 from esnlm.utils.arrays import Floats
@@ -54,6 +54,8 @@ class TimescalesOptions(UnitOptions):
     """An LSTM trained on a Markov copy: --plot compares its timescales on a copy of TEXT."""
     information: File | None = None
     """Write the mutual information of words of TEXT, and of its Markov copy, by distance here."""
+    shapes: tuple[Annotated[float, positive("ALPHA")], ...] = ()
+    """Draw the inverse gamma timescales of these shapes in --plot, too."""
     gates: Annotated[Path | None, Parameter(metavar="PNG")] = None
     """Draw the forget gates on the first tokens of TEXT here."""
 
@@ -89,6 +91,8 @@ def timescales(
     require_torch("esnlm timescales")
     if options.markov_model is not None and options.plot is None:
         raise ValueError("--markov-model is compared in a plot: name it with --plot PNG")
+    if options.shapes and options.plot is None:
+        raise ValueError("--shapes are drawn in a plot: name it with --plot PNG")
     files = _files(options, COLUMNS, "measured")
     more = (options.markov_copy, None), (options.information, _INFORMATION), (options.gates, None)
     named: list[str | Path] = [model, *text]
@@ -108,7 +112,9 @@ def timescales(
         if options.plot is not None:
             from esnlm.studies.timescales.plots import plot_timescales
 
-            plot_timescales(measured, assigned, options.plot, markov, informations)
+            plot_timescales(
+                measured, assigned, options.plot, markov, informations, shapes=options.shapes
+            )
         if options.gates is not None:
             from esnlm.studies.timescales.gates import plot_gates
 

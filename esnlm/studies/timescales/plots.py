@@ -34,15 +34,17 @@ def plot_timescales(
     path: Path,
     markov: Sequence[Floats] | None = None,
     informations: Mapping[str, Information] = {},
+    shapes: Sequence[float] = (),
 ) -> None:
     """Sorted timescales of each layer, and of all beside the closest inverse gamma.
 
     Where a layer's were assigned, these are dotted, and a panel shows them against the measured
     (figure 4). ``markov``, timescales of an LSTM trained on a Markov copy, adds a panel of
-    Kolmogorov-Smirnov distances (figure 1); ``informations`` one of mutual information.
+    Kolmogorov-Smirnov distances (figure 1); ``informations`` one of mutual information;
+    ``shapes`` one of the inverse gamma laws of these shapes (figure 9).
     """
     fixed = [pair for pair in zip(assigned, measured, strict=True) if pair[0] is not None]
-    n_panels = 2 + bool(fixed) + (markov is not None) + bool(informations)
+    n_panels = 2 + bool(fixed) + (markov is not None) + bool(informations) + bool(shapes)
     figure, (left, right, *others) = panels(n_panels)
     layers = zip(measured, assigned, strict=True)
     for colour, (number, (times, assignment)) in zip(
@@ -58,6 +60,9 @@ def plot_timescales(
         _plot_distances(others.pop(0), {"text": together, "copy": np.concatenate(list(markov))})
     if informations:
         _plot_information(others.pop(0), informations)
+    if shapes:
+        n_units = max(len(times) for times in measured)
+        _plot_shapes(others.pop(0), shapes, n_units)
     for axis in others:
         _plot_assigned(axis, fixed)
     limits = together.min() / 2, 5 * together.max()
@@ -81,6 +86,17 @@ def _beside_closest(axis: Axes, times: Floats, label: str, colour: str, *, gauss
         law = inverse_gamma_timescales(alpha, len(times))
         name = f"inverse gamma {alpha:g} (KS {distance:.2f})"
     _line(axis, law[law > 0], color=colour, linestyle="--", label=name)
+
+
+def _plot_shapes(axis: Axes, shapes: Sequence[float], n_units: int) -> None:
+    """Draw the timescales that each shape assigns to units, in the order of the units."""
+    for i, alpha in enumerate(shapes):
+        colour = colormaps["viridis"](0.9 * i / max(1, len(shapes) - 1))
+        times = inverse_gamma_timescales(alpha, n_units)
+        axis.plot(np.arange(n_units), times, linewidth=1.6, label=f"alpha {alpha:g}", color=colour)
+    axis.set(yscale="log", xlabel="unit of the layer", ylabel="assigned timescale, in tokens")
+    plain_log(axis.yaxis)
+    axis.legend(frameon=False, fontsize=8)
 
 
 def _plot_distances(axis: Axes, models: Mapping[str, Floats]) -> None:
