@@ -51,7 +51,7 @@ def text(tmp_path):
 
 def places(folder, stream, tokenizer):
     """What a run is given: the stream as both texts, the tokenizer, no minimal pairs."""
-    joblib.dump((stream, stream, tokenizer), folder / "corpus")
+    joblib.dump((stream, stream, None, tokenizer), folder / "corpus")
     files = {"corpus_file": str(folder / "corpus"), "checkpoints": str(folder / "running")}
     files |= {"log": str(folder / "log.csv"), "sample": str(folder / "sample.txt")}
     own = {"reset": "sentence", "blimp": None, "device": "cpu", "bins": False, "generate": None}
@@ -161,7 +161,7 @@ def test_generated_text_is_compared_with_both_texts_and_timed(model, size, tmp_p
         for text in texts.values()
     ]
     given = places(tmp_path, streams[0], tokenizer) | {"reset": "never", "generate": 80}
-    joblib.dump((*streams, tokenizer), given["corpus_file"])
+    joblib.dump((*streams, None, tokenizer), given["corpus_file"])
     plan = {"batch_size": 64, "learning_rate": 0.02, "n_passes": 3}
     (row,) = grid([(model, {size: 40})], [], plan, 1, len(tokenizer))
     found = measure(row | given, Lifeline())
@@ -226,6 +226,7 @@ def test_networks_judge_minimal_pairs(text, tmp_path):
     [
         (["--models", "lstn"], "--models must be one of"),
         (["--models", "lstm", "--plan", "speed=1"], "speed is no setting of a plan"),
+        (["--models", "lstm", "--plan", "patience=5"], "name it with --validation"),
         (["--models", "lstm:n_units"], "--models lstm: expected NAME=VALUE, got 'n_units'"),
         (["--models", "lstm:rank=3"], "rank is no setting of lstm, which has n_units"),
         (["--models", "esn", "--sizes", "7"], "no esn with"),

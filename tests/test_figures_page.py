@@ -429,8 +429,8 @@ def test_multi_timescale_lstms_are_compared_at_the_papers_settings(item, monkeyp
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.training.plan import Plan
 
-    Path("TEXT").write_text(TEXT)
-    Path("TEST").write_text(TEXT)
+    for name in ("TEXT", "TEST", "VALID"):
+        Path(name).write_text(TEXT)
     runs = grid_of(MAHTO[item], monkeypatch)
     assert {run["model"] for run in runs} == {"awd-lstm", "mts-lstm"}
     for run in runs:
@@ -439,14 +439,19 @@ def test_multi_timescale_lstms_are_compared_at_the_papers_settings(item, monkeyp
         assert [layer.n_units for layer in network.layers] == [1150, 1150, 400]
         plan = Plan(**run["plan"])
         assert (plan.batching, plan.batch_size, plan.length) == ("streams", 20, 70)
+        assert (plan.optimizer, plan.n_passes, plan.vary_length) == ("sgd", 1000, True)
+        # A pass of Penn Treebank, after which Merity et al. look whether to average.
+        assert plan.score_every == 929_589 // (plan.batch_size * plan.length) + 1
     small = {"--models": ["awd-lstm:n_units=4,n_dims=3", "mts-lstm:n_units=4,n_dims=3"]}
     if item == "table 2":
         assert MAHTO[item][MAHTO[item].index("--seeds") + 1] == "5"
         small["--seeds"] = ["2"]
     else:
         small["--vary"] = ["alpha=0.3,1.5"]
+    first = MAHTO[item].index("n_passes=1000")
+    small["--plan"] = ["n_passes=2", *MAHTO[item][first + 1 : first + 7]]
     monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
-    assert main([*with_options(MAHTO[item], small), "--plan", "n_passes=1"]) == 0
+    assert main(with_options(MAHTO[item], small)) == 0
     out = Path(MAHTO[item][MAHTO[item].index("--out") + 1])
     rows = read_rows(out / "compare.csv")
     assert len(rows) == (4 if item == "table 2" else 3)

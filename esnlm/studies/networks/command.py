@@ -27,6 +27,8 @@ class CompareOptions:
     corpus: CorpusOptions = CorpusOptions()
     held_out: HeldOut
     """Text to score."""
+    validation: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
+    """Text whose loss the training watches, for --plan patience=K."""
     blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     """Minimal pairs that the networks judge."""
     out: Folder = Path("compare")
@@ -72,12 +74,15 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     from esnlm.torch.device import chosen_device
 
     chosen_device(options.device)
-    source, held_out = open_source(text), open_source(options.held_out)
+    texts = [text, options.held_out, *([options.validation] if options.validation else [])]
+    source, *others = map(open_source, texts)
     corpus = options.corpus.with_defaults(source)
     entries = [_entry(model) for model in options.models]
     for setting in options.vary:
         entries = _varied(entries, setting)
     plan = _settings(options.plan, "--plan")
+    if plan.get("patience") is not None and not options.validation:
+        raise ValueError("--plan patience=K watches the loss of a text: name it with --validation")
     sizes = [] if options.default_size else options.sizes
     files = [options.out / f"compare.{kind}" for kind in ("csv", "md", "png")]
     logs, samples = options.out / "logs", options.out / "samples"
@@ -87,10 +92,11 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
         tokenizer = corpus.make_tokenizer(source)
         is_one_text = corpus.reset == "never"
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=is_one_text)
-        corpus.check(source, held_out)
-        train, test = (
+        for each in others:
+            corpus.check(source, each)
+        train, test, *validation = (
             joined(corpus.read(each, tokenizer), tokenizer, corpus.reset, len(tokenizer))
-            for each in (source, held_out)
+            for each in (source, *others)
         )
         pairs = minimal_pairs.digest(options.blimp)
         shared = {
@@ -111,7 +117,8 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             own["checkpoints"] = options.out / "running" / name
             return shared | {key: str(path) for key, path in own.items()}
 
-        joblib.dump((train, test, tokenizer), shared["corpus_file"])
+        streams = train, test, validation[0] if validation else None
+        joblib.dump((*streams, tokenizer), shared["corpus_file"])
         rows = run_grid_apart(
             rows,
             "esnlm.studies.networks.run",
@@ -126,7 +133,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             cluster=options.cluster,
             provenance={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
             fixed={
-                "corpus": study.digest_of(test, train),
+                "corpus": study.digest_of(test, train, *validation),
                 "vocabulary": len(tokenizer),
                 "pairs": pairs and pairs[:12],
             }

@@ -38,11 +38,11 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     """Return the measured columns of one row.
 
     ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the file
-    ``corpus_file`` in which joblib wrote the streams of training and held-out text and the
-    tokenizer, ``reset``, the minimal pairs ``blimp`` or None, whether perplexities of ``bins`` of
-    frequency are wanted, how many tokens to ``generate`` or
-    None, and the places of the run: the file ``log`` of training losses, the file ``sample`` for
-    the generated text, and the folder ``checkpoints``.
+    ``corpus_file`` in which joblib wrote the streams of training, held-out and validation text (or
+    None) and the tokenizer, ``reset``, the minimal pairs ``blimp`` or None, whether perplexities of
+    ``bins`` of frequency are wanted, how many tokens to ``generate`` or None, and the places of the
+    run: the file ``log`` of training losses, the file ``sample`` for the generated text, and the
+    folder ``checkpoints``.
     """
     import torch
 
@@ -53,7 +53,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     from esnlm.torch.training.plan import Plan
     from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
-    train, validation, tokenizer = joblib.load(setting["corpus_file"], mmap_mode="r")
+    train, held_out, validation, tokenizer = joblib.load(setting["corpus_file"], mmap_mode="r")
     device = chosen_device(setting["device"])
     torch.manual_seed(setting["seed"])
     kind = network_class(setting["model"])
@@ -63,7 +63,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         settings["reservoir"] = seed | settings.get("reservoir", {})
     network = kind(len(tokenizer), **settings).to(device)
     plan = Plan(random_state=setting["seed"], **json.loads(setting["plan"]))
-    trainer = NetworkTrainer(network, train, None, plan)
+    trainer = NetworkTrainer(network, train, validation, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     losses = Path(setting["log"])
     clock = ReservoirClock(network) if setting["generate"] else None
@@ -77,15 +77,15 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     training_loss = mean_training_loss(losses)
     start = time.perf_counter()
     # The same tokens count for all; a network trained on text without sentences reads it so.
-    starts = validation.starts if plan.batching == "sentences" else None
-    scores = log_probabilities(network, validation.tokens, starts, bf16=plan.bf16)
-    nll = -float(scores[validation.predicted()].mean())
+    starts = held_out.starts if plan.batching == "sentences" else None
+    scores = log_probabilities(network, held_out.tokens, starts, bf16=plan.bf16)
+    nll = -float(scores[held_out.predicted()].mean())
     scored = time.perf_counter() - start
     model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
     judged = accuracies(model, setting["blimp"])
     generated = {}
     if clock is not None:
-        generated = _generated(model, setting, train, validation, clock)
+        generated = _generated(model, setting, train, held_out, clock)
         generated["train_reservoir_seconds"] = training_share and training_share * trainer.seconds
     counts = network.parameter_counts()
     checkpoints.remove()
@@ -94,13 +94,13 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "n_parameters_total": counts.total,
         "n_parameters_nonzero": counts.nonzero,
         "n_train_tokens": train.n_predicted,
-        "n_held_out_tokens": validation.n_predicted,
+        "n_held_out_tokens": held_out.n_predicted,
         "n_steps": trainer.n_steps,
         "training_loss": training_loss,
         "held_out_nll": nll,
         "held_out_perplexity": math.exp(min(nll, 700.0)),
         **judged,
-        **(bin_perplexities(train, validation, scores) if setting["bins"] else {}),
+        **(bin_perplexities(train, held_out, scores) if setting["bins"] else {}),
         **generated,
         "train_seconds": trainer.seconds,
         "tokens_per_second": trainer.tokens / trainer.seconds,
