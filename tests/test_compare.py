@@ -310,9 +310,11 @@ def test_a_network_of_three_sizes_has_power_laws(tmp_path):
         for model in sizes for n in sizes[model]
     ]  # fmt: skip
     for row in rows:
-        losses = "".join(f"{n},{loss * row['n_parameters'] ** -0.5}\n" for n, loss in
+        losses = "".join(f"{n},,{loss * row['n_parameters'] ** -0.5}\n" for n, loss in
                          ((10, 90), (20, 60), (30, 70)))  # fmt: skip
-        (tmp_path / f"{run_name(row)}.csv").write_text("tokens,training_nll\n" + losses)
+        (tmp_path / f"{run_name(row)}.csv").write_text(
+            "tokens,held_out_nll,training_nll\n" + losses
+        )
     losses = training_losses(rows, tmp_path)
     assert len(losses) == 3 * len(rows)
     lines = quantities(rows, losses)

@@ -413,6 +413,9 @@ def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, 
     assert main(words) == 0
     out = Path(words[words.index("--out") + 1])
     laws = set(pd.read_csv(out / "power_laws.csv")["quantity"])
+    logs = pd.concat(map(pd.read_csv, (out / "logs").iterdir()))
+    assert logs["training_nll"].notna().all()
+    assert logs["held_out_nll"].notna().all() == (item == "table 1")
     times = {"train_seconds", "generation_seconds"}
     rows = read_rows(out / "compare.csv")
     if item == "table 1":

@@ -28,7 +28,7 @@ class CompareOptions:
     held_out: HeldOut
     """Text to score."""
     validation: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
-    """Text whose loss the training watches, for --plan patience=K."""
+    """Text that is scored along training, for --plan patience=K and the plot of losses."""
     blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     """Minimal pairs that the networks judge."""
     out: Folder = Path("compare")

@@ -163,13 +163,13 @@ def run_name(row: Row) -> str:
 
 
 def training_losses(rows: Sequence[Row], logs: Path) -> pd.DataFrame:
-    """Return model, training, parameters, tokens and training loss along each run with a log."""
+    """Return the losses along each run that has a log, beside what tells the runs apart."""
     parts = []
     for row, training in zip(rows, differing_trainings(rows), strict=True):
         path = logs / f"{run_name(row)}.csv"
         if path.is_file():
             own = {name: row[name] for name in ("model", "n_parameters", "seed")}
-            log = pd.read_csv(path)[["tokens", "training_nll"]]
+            log = pd.read_csv(path)[["tokens", "training_nll", "held_out_nll"]]
             parts.append(log.assign(**own, training=training, settings=row["settings"]))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

@@ -169,9 +169,9 @@ def _draw_law(
 
 
 def curves_figure(losses: pd.DataFrame) -> Figure:
-    """Draw the training loss along the runs, a panel for each network, a line for each size.
+    """Draw losses along the runs, a panel for each network, a line for each size.
 
-    Köster & Uchida, figures 2 and 6.
+    Köster & Uchida, figures 2 and 6. The loss of a validation text is dashed.
     """
     series = list(_series(losses))
     chart, axes = panels(len(series), across=3)
@@ -181,6 +181,7 @@ def curves_figure(losses: pd.DataFrame) -> Figure:
             label, look = f"{size:,}", style(number) | {"marker": ""}
             for _, run in runs[runs["n_parameters"] == size].groupby(["settings", "seed"]):
                 axis.plot(run["tokens"], run["training_nll"], label=label, **look)
+                axis.plot(run["tokens"], run["held_out_nll"], "--", **look)
                 label = f"_{label}"  # the first of them in the legend
         axis.set_title(name, loc="left", fontsize=10)
         axis.set(xlabel="tokens learned", ylabel="training loss, nats a token")
