@@ -134,6 +134,24 @@ def test_models_stand_beside_each_other(tmp_path, capsys):
     assert plot.stat().st_size > 10_000
 
 
+def test_routing_through_a_reservoir_is_the_loss_of_a_readout_without_the_units(tmp_path):
+    model = fitted(leak_rate=LEAKS, degree=5)
+    model.save(tmp_path / "model")
+    text = tmp_path / "text"
+    text.write_text("\n".join(TEXT))
+    out = tmp_path / "routing.csv"
+    options = ["--context", "2", "--lags", "3", "--group", "10", "--counts", str(text)]
+    argv = ["ablation", str(tmp_path / "model"), str(text), *options, "--routing", str(out)]
+    assert main([*argv, "--classes", "english"]) == 0
+    first = next(row for row in read(out) if row["by"] == "frequency")
+    scores = np.concatenate(model.log_likelihood(["\n".join(TEXT)]))
+    assert float(first["nats"]) == pytest.approx(-scores.mean(), rel=1e-5)
+    model.readout_.coef_[:, np.argsort(-LEAKS)[:10]] = 0
+    scores = np.concatenate(model.log_likelihood(["\n".join(TEXT)]))
+    assert float(first["silenced"]) == pytest.approx(-scores.mean(), rel=1e-5)
+    assert out.with_suffix(".png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

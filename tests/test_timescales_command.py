@@ -135,7 +135,7 @@ def test_routing_needs_counts_and_assigned_timescales(tmp_path, text, capsys):
     assert main([*argv, *options, "--classes", "absent.csv"]) == 2
     assert "--classes absent.csv: no such file" in capsys.readouterr().err
     assert main([*argv, *options]) == 2
-    assert "has no assigned timescales" in capsys.readouterr().err
+    assert "routing needs units of different assigned timescales" in capsys.readouterr().err
 
 
 def test_a_markov_model_needs_a_plot(tmp_path, text, capsys):

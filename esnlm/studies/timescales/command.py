@@ -4,6 +4,7 @@ Word ablation measures what is left of a word in a model's state, some tokens la
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -194,7 +195,7 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
 
             plot_ablation(rows, options.plot)
         if options.routing is not None and drawn is not None:
-            _route(loaded, stream, model, options, classes, drawn)
+            _route(loaded, stream, model, options, assigned, classes, drawn)
     finish(*(path for path, _ in (*files, *more)))
     return 0
 
@@ -225,31 +226,37 @@ def _route(
     stream: Any,
     model: Path,
     options: AblationOptions,
+    assigned: list[Any],
     classes: dict[str, str] | None,
     plot: Path,
 ) -> None:
     """Write the rows of ``--routing``, and their plot."""
+    from esnlm.evaluation.token_groups import by_frequency
     from esnlm.options.corpus import split_of
+    from esnlm.studies.timescales import routing
+    from esnlm.studies.timescales.ablation import ROUTING
+    from esnlm.studies.timescales.word_classes import by_class
     from esnlm.text.corpus import TextCorpus
 
-    network: Any = getattr(loaded, "network", None)
-    if not hasattr(network, "assigned_timescales"):
-        raise ValueError(f"{model} has no assigned timescales: train one with --model mts-lstm")
-    from esnlm.evaluation.token_groups import by_frequency
-    from esnlm.studies.timescales.ablation import ROUTING
-    from esnlm.studies.timescales.routing import plot_routing, routing_rows
-    from esnlm.studies.timescales.word_classes import by_class
-
+    layer = routing.widest_layer(assigned)
+    targets = stream.tokens[stream.predicted()]
     train = loaded.tokenize(TextCorpus(options.counts, split_of(loaded, options.documents)))
-    counts = np.bincount(train.tokens, minlength=network.n_tokens)
-    texts = np.split(stream.tokens, [] if stream.starts is None else stream.starts[1:])
-    targets = np.concatenate([np.asarray(each)[1:] for each in texts])
+    counts = np.bincount(train.tokens, minlength=len(loaded.tokenizer_))
     groupings = [by_frequency(counts[targets])]
     if classes is not None:
         groupings.append(by_class(targets, loaded.tokenizer_, classes))
-    rows = routing_rows(str(model), network, texts, groupings, options.group)
+    network = getattr(loaded, "network", None)
+    if network is None:
+        losses = partial(routing.reservoir_losses, loaded, stream)
+    else:
+        from esnlm.studies.timescales.silenced_network import network_losses
+
+        texts = np.split(stream.tokens, [] if stream.starts is None else stream.starts[1:])
+        losses = partial(network_losses, network, layer, texts)
+    named = str(model), layer + 1
+    rows = routing.routing_rows(named, assigned[layer], losses, groupings, options.group)
     write_rows(options.routing, ROUTING, rows, overwrite=options.overwrite)
-    plot_routing(rows, plot)
+    routing.plot_routing(rows, plot)
 
 
 def _files(options: UnitOptions, columns: tuple[str, ...], name: str) -> Any:

@@ -1,47 +1,46 @@
 """Figure 3 of Mahto et al. (paper 002): which words need which timescales.
 
-Units of about one timescale are silenced together: how much worse are words of each frequency, and
-of each class?
+Units of about one timescale are silenced together, in a layer of an LSTM or in a reservoir: how
+much worse are words of each frequency, and of each class?
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from esnlm.evaluation.token_groups import Grouping
+from esnlm.models.language_model import LanguageModel
 from esnlm.plots.figures import panels, plain_log, save, style
 from esnlm.studies.timescales.ablation import ROUTING
-from esnlm.utils.arrays import Array, Floats, Tokens
+from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Floats, Ints64
 
-_TOKENS_AT_ONCE = 512
+#: Silenced units -> losses (n,) in nats of all predicted tokens.
+Losses: TypeAlias = Callable[[Ints64], Floats]
 
 
 def routing_rows(
-    name: str, network: Any, texts: Sequence[Tokens], groupings: Sequence[Grouping], size: int
+    layer: tuple[str, int],
+    assigned: Floats,
+    losses: Losses,
+    groupings: Sequence[Grouping],
+    size: int,
 ) -> list[dict[str, Any]]:
     """Return the loss in nats of each group of tokens, with and without each group of units.
 
-    The layer is the one of the widest assigned timescales; ``size`` units are a group. The
-    groupings are of all tokens but the first of each of the texts (T,), which is read from the
-    start state. Silenced units keep their own recurrence, and later layers see zero.
+    ``layer`` is the name of a model and a layer's number, ``assigned`` (n_units,) its
+    timescales, of which ``size`` units are a group. The groupings are of the tokens of the losses.
+    Silenced units keep their own recurrence.
     """
-    laws = [network.assigned_timescales(layer) for layer in range(len(network.layers))]
-    spread = [0.0 if law is None else float(law.max() / law.min()) for law in laws]
-    layer = int(np.argmax(spread))
-    assigned = laws[layer]
-    if assigned is None or spread[layer] <= 1:
-        raise ValueError("routing needs a layer whose units have different assigned timescales")
-    whole = _losses(network, texts)
+    whole = losses(np.empty(0, dtype=np.int64))
     order, rows = np.argsort(assigned, kind="stable"), []
     for number, start in enumerate(range(0, len(order), size), 1):
         units = order[start : start + size]
-        silenced = _silenced_losses(network, layer, units, texts)
-        of_group = name, layer + 1, number, len(units), float(assigned[units].mean())
+        silenced = losses(units)
+        of_group = *layer, number, len(units), float(assigned[units].mean())
         for by, labels, places in groupings:
             for place, label in enumerate(labels):
                 inside = places == place
@@ -51,34 +50,26 @@ def routing_rows(
     return rows
 
 
-def _silenced_losses(network: Any, layer: int, units: Array, texts: Sequence[Tokens]) -> Floats:
-    """Losses (n,) in nats where these units of a layer say zero to the next."""
-
-    def silence(module: Any, inputs: Any, results: tuple[Tensor, Any]) -> tuple[Tensor, Any]:
-        outputs = results[0].clone()
-        outputs[..., units] = 0
-        return outputs, results[1]
-
-    hook = network.layers[layer].register_forward_hook(silence)
-    try:
-        return _losses(network, texts)
-    finally:
-        hook.remove()
+@np.errstate(divide="ignore", invalid="ignore")
+def widest_layer(laws: Sequence[Floats | None]) -> int:
+    """Return the number of the layer, from 0, of the widest assigned timescales (n_units,)."""
+    spread = [0.0 if law is None else float(law.max() / law.min()) for law in laws]
+    if not spread or not max(spread) > 1:
+        raise ValueError(
+            "routing needs units of different assigned timescales: train with --model mts-lstm, or"
+            " a reservoir with --leak-rate inverse_gamma:0.56"
+        )
+    return int(np.argmax(spread))
 
 
-@torch.inference_mode()
-def _losses(network: Any, texts: Sequence[Tokens]) -> Floats:
-    """Losses (n,) in nats of all tokens but the first of each text, without dropout."""
-    network.eval()
-    losses = []
-    for text in texts:
-        ids, state = torch.from_numpy(np.asarray(text).astype(np.int64)).to(network.device), None
-        for start in range(0, len(ids) - 1, _TOKENS_AT_ONCE):
-            part = ids[start : start + _TOKENS_AT_ONCE + 1]
-            hidden, state = network.encode(part[None, :-1], state)
-            logs = network.head(hidden[0]).log_softmax(dim=-1)
-            losses.append(-logs.gather(1, part[1:, None])[:, 0].double().cpu().numpy())
-    return np.concatenate(losses)
+def reservoir_losses(model: LanguageModel, stream: TokenStream, units: Ints64) -> Floats:
+    """Losses (n,) in nats where these units of the reservoir say zero to the readout."""
+    scores = np.zeros(len(stream.tokens))
+    for states, following, positions in model._harvest(stream).with_positions():
+        silenced = states.copy()
+        silenced[:, units] = 0
+        scores[positions + 1] = model.readout_.predict_log_proba_of(silenced, following)
+    return -scores[stream.predicted()]
 
 
 def plot_routing(rows: Sequence[dict[str, Any]], path: Path) -> None:
