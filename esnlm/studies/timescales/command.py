@@ -247,7 +247,7 @@ def _route(
         groupings.append(by_class(targets, loaded.tokenizer_, classes))
     network = getattr(loaded, "network", None)
     if network is None:
-        losses = partial(routing.reservoir_losses, loaded, stream)
+        losses = routing.reservoir_losses(loaded, stream)
     else:
         from esnlm.studies.timescales.silenced_network import network_losses
 

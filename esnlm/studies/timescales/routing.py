@@ -62,14 +62,23 @@ def widest_layer(laws: Sequence[Floats | None]) -> int:
     return int(np.argmax(spread))
 
 
-def reservoir_losses(model: LanguageModel, stream: TokenStream, units: Ints64) -> Floats:
-    """Losses (n,) in nats where these units of the reservoir say zero to the readout."""
-    scores = np.zeros(len(stream.tokens))
-    for states, following, positions in model._harvest(stream).with_positions():
-        silenced = states.copy()
-        silenced[:, units] = 0
-        scores[positions + 1] = model.readout_.predict_log_proba_of(silenced, following)
-    return -scores[stream.predicted()]
+def reservoir_losses(model: LanguageModel, stream: TokenStream) -> Losses:
+    """Return the losses where units of the reservoir say their mean to the readout.
+
+    A slow unit is nearly constant: zero in its place would take a part of the intercept away.
+    """
+    totals = [states.sum(axis=0, dtype=np.float64) for states, _ in model._harvest(stream)]
+    means = np.sum(totals, axis=0) / stream.n_predicted
+
+    def losses(units: Ints64) -> Floats:
+        scores = np.zeros(len(stream.tokens))
+        for states, following, positions in model._harvest(stream).with_positions():
+            silenced = states.copy()
+            silenced[:, units] = means[units]
+            scores[positions + 1] = model.readout_.predict_log_proba_of(silenced, following)
+        return -scores[stream.predicted()]
+
+    return losses
 
 
 def plot_routing(rows: Sequence[dict[str, Any]], path: Path) -> None:
