@@ -76,8 +76,8 @@ class AblationOptions(UnitOptions):
     beside: Annotated[tuple[Path, ...], Parameter(metavar="MODEL2")] = ()
     """Further models, reservoirs or LSTMs, whose rows and curves stand beside."""
     routing: File | None = None
-    """Silence one group of units after the other, and write the losses of words by frequency here;
-    a plot is beside it."""
+    """Silence one group of units after the other, by zero in an LSTM and by their mean in a
+    reservoir, and write the losses of words by frequency here; a plot is beside it."""
     counts: Annotated[tuple[str, ...], Parameter(metavar="TRAIN")] = ()
     """Training text of --routing, to count the frequencies of words in."""
     classes: Annotated[str | None, Parameter(metavar="FILE")] = None
