@@ -355,7 +355,8 @@ def test_character_networks_have_the_papers_sizes_and_training(monkeypatch):
     ]
     for sizes in ends:
         assert (sizes[0], sizes[-1]) == pytest.approx((15_000, 155_000), rel=0.05)
-    paper = {"length": 32, "batch_size": 1024, "learning_rate": 1e-4, "n_passes": 5, "stride": 1}
+    paper = {"length": 32, "stride": 1, "batch_size": 1024, "learning_rate": 1e-4, "n_passes": 5}
+    paper["parts"] = 5
     assert all(paper.items() <= run["plan"].items() for run in runs)
     # The reservoirs are drawn beside these networks.
     assert KOSTER["figure 2"][:2] == ["shakespeare", "TEXTS"]
@@ -401,8 +402,6 @@ def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, 
     plan = ["n_passes=1", "length=4", "batch_size=64"]
     smaller = {"--models": models, "--sizes": ["1500", "3000", "6000"], "--plan": plan}
     words = with_options(KOSTER[item], smaller | {"--generate": ["20"]})
-    if "--plan" not in words:
-        words += ["--plan", *plan]
     assert main(words) == 0
     out = Path(words[words.index("--out") + 1])
     laws = set(pd.read_csv(out / "power_laws.csv")["quantity"])

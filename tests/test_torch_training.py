@@ -492,6 +492,25 @@ def test_every_token_is_predicted_once_a_pass() -> None:
         assert sorted(pairs) == sorted(zip(tokens[expected - 1], tokens[expected], strict=True))
 
 
+def test_parts_of_a_text_are_learned_one_after_another() -> None:
+    """Köster & Uchida, section II.6: all passes over a part come before the next part."""
+    text = TokenStream(np.arange(50), None, np.array([0, 50]))  # a token is its place
+    common = {"batching": "windows", "length": 4, "stride": 1, "last_only": True, "batch_size": 4}
+    plan = Plan(**common, parts=3, n_passes=2)
+    batches = batches_of(text, plan)
+    passes = [list(batches.of_pass(number)) for number in range(2)]
+    firsts = [[batch.tokens[:, 0] for batch in each] for each in passes]
+    read = np.concatenate([np.concatenate(each) for each in firsts])
+    assert len(read) == 2 * batches.n_predicted == 2 * 45  # of 46 windows
+    for part, places in enumerate(read.reshape(3, 2, 15)):
+        for one_pass in places:
+            assert sorted(one_pass) == list(range(15 * part, 15 * part + 15))
+        assert (places[0] != places[1]).any()
+    assert [len(each) for each in passes] == [batches.n_batches] * 2 == [12, 12]
+    with pytest.raises(CorpusError, match="no whole window"):
+        batches_of(text, Plan(**common, parts=47))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(2, 40), min_size=1, max_size=60), st.integers(1, 5), st.integers(2, 9))
 def test_sorted_sentences_are_in_batches_of_about_as_many_tokens(

@@ -57,23 +57,27 @@ class PieceBatches:
         self.last_only = plan.last_only and plan.batching == "windows"
         if plan.batching == "windows":
             end = len(stream.tokens) - plan.length
-            self.first = np.arange(0, end, plan.stride or plan.length, dtype=np.int64)
+            first = np.arange(0, end, plan.stride or plan.length, dtype=np.int64)
+            self.first = first[: len(first) - len(first) % plan.parts]
             self.length = np.full(len(self.first), plan.length, dtype=np.int64)
         else:
             self.first, self.length = _parts(stream.lengths, plan.length)
-        self.n_batches = -(-len(self.first) // rows)
+        self.n_batches = plan.parts * -(-(len(self.first) // plan.parts) // rows)
         self.n_read = int(self.length.sum())
         self.n_predicted = len(self.first) if self.last_only else self.n_read
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of pass ``number``, from batch ``first`` on."""
-        order = self._order(np.random.default_rng([self.plan.random_state, number]))
+        rng, n_parts = np.random.default_rng([self.plan.random_state, number]), self.plan.parts
+        turns = np.arange(number * n_parts, (number + 1) * n_parts) // self.plan.n_passes % n_parts
+        n = len(self.first) // n_parts
+        order = [batch for part in turns.tolist() for batch in self._order(part * n, n, rng)]
         for index in range(first, self.n_batches):
             yield self._batch(order[index])
 
-    def _order(self, rng: np.random.Generator) -> list[Ints64]:
-        """Draw the pieces of each batch of a pass, of similar lengths where ``pool`` exceeds 1."""
-        order = rng.permutation(len(self.first))
+    def _order(self, begin: int, n: int, rng: np.random.Generator) -> list[Ints64]:
+        """Draw the batches of ``n`` pieces, of similar lengths where ``pool`` exceeds 1."""
+        order = begin + rng.permutation(n)
         if self.plan.pool == 1:
             return np.split(order, np.arange(self.rows, len(order), self.rows))
         batches: list[Ints64] = []

@@ -45,6 +45,9 @@ class Plan:
     #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
     #: about equally many tokens, which saves padding.
     pool: int = limited(1, Count(), batching=OneOf(("sentences",)))
+    #: Contiguous parts of the windows, of equal size: ``n_passes`` over the first, then over the
+    #: next (Köster et al. 2025, section II.6). Windows at the end that fill no part are left out.
+    parts: int = limited(1, Count(), batching=_WINDOWS)
     n_passes: int = limited(1, Count(), steps=OneOf((None,)))
     #: Steps of the run, which may end inside a pass; None: ``n_passes`` times those of a pass.
     steps: int | None = limited(None, Count(none=True))
