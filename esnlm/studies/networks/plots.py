@@ -184,7 +184,7 @@ def curves_figure(losses: pd.DataFrame) -> Figure:
                 axis.plot(run["tokens"], run["held_out_nll"], "--", **look)
                 label = f"_{label}"  # the first of them in the legend
         axis.set_title(name, loc="left", fontsize=10)
-        axis.set(xlabel="tokens learned", ylabel="training loss, nats a token")
+        axis.set(xlabel="tokens learned", ylabel="loss (validation dashed), nats a token")
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.legend(fontsize=8, frameon=False)
     return chart
