@@ -191,6 +191,11 @@ def test_table_2_has_all_radii(monkeypatch):
     assert reservoir.input_degree is None
 
 
+def run_here(module: str, setting: dict[str, Any], *_: Any) -> Any:
+    """Run a network of a comparison in this process, which has loaded torch."""
+    return importlib.import_module(module).measure(setting, Lifeline())
+
+
 SMALL_RUNS = [
     (SCALE["table 3"], "reservoir.n_units=8", ["esn:rank=4", "lstm:n_units=6"]),
     (SCALE["table 4"], "reservoir.degree,reservoir.input_degree=1",
@@ -203,8 +208,9 @@ SMALL_RUNS = [
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("words", "vary", "models"), SMALL_RUNS)
-def test_a_comparison_of_the_page_runs_when_small(words, vary, models):
+def test_a_comparison_of_the_page_runs_when_small(words, vary, models, monkeypatch):
     pytest.importorskip("torch")
+    monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
     smaller = {"--vary": [vary], "--models": models, "--seeds": ["1"]}
     assert main(with_options(words, smaller)) == 0
     rows = read_rows(Path(words[words.index("--out") + 1], "compare.csv"))
@@ -383,11 +389,6 @@ def test_laerc_is_the_papers(monkeypatch):
     assert (with_defaults["measure"], with_defaults["expansion"]) == ("eigenvalue", 4)
     assert with_defaults["radius"] < with_defaults["last_radius"] < 1
     assert not with_defaults["reservoir_gradient"]
-
-
-def run_here(module: str, setting: dict[str, Any], *_: Any) -> Any:
-    """Run a network of a comparison in this process, which has loaded torch."""
-    return importlib.import_module(module).measure(setting, Lifeline())
 
 
 @pytest.mark.torch
