@@ -148,10 +148,11 @@ def _draw(path: Path) -> None:
     """Write the table and the plots of the rows beside them."""
     rows = read_rows(path)
     names = list(MODELS)
-    names.insert(names.index("reservoir") + 1, "learned")  # older rows have it, and GPT-2
-    names.append("gpt2")
+    names.insert(names.index("reservoir") + 1, "learned")  # older rows have these three
+    names += ["lstm-512", "gpt2"]
     write_whole(path.with_suffix(".md"), table(rows, names))
-    plot(rows, names, path.with_suffix(".png"))
+    alone = [name for name in names if not name.endswith("+kn")]
+    plot(rows, alone, path.with_suffix(".png"))
     plot_frozen(rows, path.with_name("frozen.png"))
 
 

@@ -98,7 +98,7 @@ def plot_routing(rows: Sequence[dict[str, Any]], path: Path) -> None:
         axis.set(
             xscale="log",
             xlabel=f"mean timescale of the silenced units, layer {table['layer'][0]}",
-            ylabel="perplexity, in that of the whole model",
+            ylabel="perplexity, as a multiple of the whole model's",
         )
         plain_log(axis.xaxis)
         below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 3}
