@@ -198,7 +198,8 @@ def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
         tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError,
         RuntimeError, ValueError,
     ) as error:  # fmt: skip
-        raise CorpusError(f"{archive} is not a whole archive: {error}") from error
+        reason = str(error).partition("\n")[0].rstrip(":")  # tarfile's lists all it tried
+        raise CorpusError(f"{archive} is not a whole archive: {reason}") from error
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:

@@ -110,7 +110,7 @@ def _members(archive: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, by
             if base.endswith(suffixes) and not base.startswith("."):
                 yield f"{archive}/{name}", data
     except CorpusError as error:
-        raise PairsError(f"{archive} is truncated or not an archive: {error}") from error
+        raise PairsError(str(error)) from error
 
 
 def _plain(name: str) -> str:

@@ -78,7 +78,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
                 if base.endswith(".json") and not base.startswith("."):
                     yield f"{file}/{name}", data
         except CorpusError as error:
-            raise SuiteError(f"{file} is truncated or not an archive: {error}") from error
+            raise SuiteError(str(error)) from error
 
 
 def _suite(content: Any) -> Suite:
