@@ -164,8 +164,6 @@ class Runs:
         part.unlink(missing_ok=True)
         if resumes := known.get("command") == list(command):
             before = Used(*known["used"])
-        else:
-            (self.folder / f"{name}.csv").unlink(missing_ok=True)
         whole = [*command, "--resume" if resumes else "--overwrite"]
         # A limit of a second at least, since none is no limit.
         left = max(1.0, limit - before.seconds) if limit else 0.0

@@ -131,7 +131,7 @@ def test_routing_needs_counts_and_assigned_timescales(tmp_path, text, capsys):
     assert "--classes is only valid with --routing FILE" in capsys.readouterr().err
     options = ["--counts", str(text), "--context", "1", "--lags", "1"]
     assert main([*argv, *options, "--classes", str(text)]) == 2
-    assert "must have the columns word and class" in capsys.readouterr().err
+    assert "has no column 'word'" in capsys.readouterr().err
     assert main([*argv, *options, "--classes", "absent.csv"]) == 2
     assert "--classes absent.csv: no such file" in capsys.readouterr().err
     assert main([*argv, *options]) == 2

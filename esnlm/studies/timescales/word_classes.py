@@ -1,12 +1,12 @@
 """Classes of words: closed ones of English, or those of a file."""
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from esnlm.evaluation.token_groups import Grouping
+from esnlm.text.stimuli import column_of, read_table
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Tokens
 
@@ -20,12 +20,9 @@ def read_classes(name: str) -> dict[str, str]:
     path = Path(name) if name != ENGLISH else Path(__file__).with_name("english_classes.csv")
     if not path.is_file():
         raise ValueError(f"--classes {name}: no such file; name a CSV, or {ENGLISH}")
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = csv.DictReader(file)
-        head = lines.fieldnames or []
-        if not {"word", "class"} <= {*head}:
-            raise ValueError(f"{path} must have the columns word and class, got {','.join(head)}")
-        return {line["word"]: line["class"] for line in lines if line["class"]}
+    table = read_table(path)
+    words, classes = (column_of(table, column, path) for column in ("word", "class"))
+    return {word: kind for word, kind in zip(words, classes, strict=True) if kind}
 
 
 def by_class(tokens: Tokens, tokenizer: Tokenizer, classes: Mapping[str, str]) -> Grouping:
