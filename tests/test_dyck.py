@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ import pytest
 from esnlm.__main__ import main
 from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
 from esnlm.studies.dyck.plots import _lines
-from esnlm.studies.dyck.stack import stack_reservoir
+from esnlm.studies.dyck.stack import bracket_pairs, stack_reservoir
 
 SETTINGS = [(0.25, 0.25, 0.25), (0.3, 0.1, 0.2), (0.35, 0.35, 0.2), (0.1, 0.2, 0.6)]
 LONGEST = 8
@@ -191,7 +191,7 @@ def tokens_of(sequence):
 
 @pytest.mark.parametrize("leak", [0.3, ("inverse_gamma", 0.56)])
 def test_states_of_a_stack_depend_on_open_brackets_alone(leak):
-    reservoir = stack_reservoir(16, leak, random_state=3)
+    reservoir = stack_reservoir(16, leak, [(0, 1), (2, 3)], random_state=3)
 
     def cells(sequence):
         states = reservoir.transform(tokens_of(sequence))[-1]
@@ -205,11 +205,49 @@ def test_states_of_a_stack_depend_on_open_brackets_alone(leak):
             np.testing.assert_allclose(cells(sequence[: t + 1]), expected, atol=1e-4)
 
 
+def nested(n_kinds, n_pairs):
+    """All balanced sequences, an opener the number of its kind, its closer minus that."""
+    if not n_pairs:
+        return [[]]
+    return [
+        [kind, *inside, -kind, *after]
+        for n_inside in range(n_pairs)
+        for inside in nested(n_kinds, n_inside)
+        for after in nested(n_kinds, n_pairs - 1 - n_inside)
+        for kind in range(1, n_kinds + 1)
+    ]
+
+
+@pytest.mark.parametrize("n_kinds", [1, 2, 3])
+def test_pairs_are_those_of_any_numbering_or_an_error(n_kinds):
+    rng = np.random.default_rng(n_kinds)
+    words = [word for n_pairs in range(4) for word in nested(n_kinds, n_pairs)]
+    assert len(words) == 1 + n_kinds + 2 * n_kinds**2 + 5 * n_kinds**3
+    outcomes = Counter()
+    for n_words in (*range(2, 12), 40, len(words)) * 8:
+        openers = range(1, n_kinds + 1)
+        brackets = (*openers, *(-opener for opener in openers))
+        token = dict(zip(brackets, rng.permutation(2 * n_kinds).tolist(), strict=True))
+        sample = [words[i] for i in rng.permutation(len(words))[:n_words]]
+        sequences = [np.array([token[b] for b in word], dtype=int) for word in sample]
+        kinds = {abs(bracket) for word in sample for bracket in word}
+        directly = {a for word in sample for a, b in pairwise(word) if a + b == 0 and a > 0}
+        enough = bool(kinds) and kinds == directly & {word[0] for word in sample if word}
+        outcomes[enough] += 1
+        if enough:
+            assert bracket_pairs(sequences) == sorted((token[k], token[-k]) for k in kinds)
+        else:
+            with pytest.raises(ValueError, match="must show one closer for each opener"):
+                bracket_pairs(sequences)
+    assert outcomes[True] > 5
+    assert n_kinds == 1 or outcomes[False] > 5
+
+
 def test_a_stack_of_odd_size_or_without_memory():
     with pytest.raises(ValueError, match="units must be even for a stack"):
-        stack_reservoir(7, 0.3, 0)
+        stack_reservoir(7, 0.3, [(0, 1)], 0)
     with pytest.raises(ValueError, match="leak rates of a stack must be below 1"):
-        stack_reservoir(8, 1.0, 0)
+        stack_reservoir(8, 1.0, [(0, 1)], 0)
 
 
 def test_a_linear_readout_of_a_stack_gets_every_sequence_right(tmp_path):

@@ -22,7 +22,7 @@ class DyckOptions:
     """Folder of CSV and plot."""
     models: Annotated[tuple[str, ...], names(MODELS)] = MODELS[:3]
     """LSTMs with learned (baseline) and fixed (mts) timescales, and frozen reservoirs: esn, and
-    stack, whose closers undo what their openers did."""
+    stack, whose closers undo what their openers did, by pairs that training sequences show."""
     readouts: Annotated[tuple[str, ...], names(READOUTS)] = ("ridge",)
     """What reads the states of reservoirs."""
     leaks: tuple[Annotated[Any, read(leak_law, "A")], ...] = ()

@@ -16,7 +16,7 @@ from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.sklearn.classifier import ClassifierReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
-from esnlm.studies.dyck.stack import stack_reservoir
+from esnlm.studies.dyck.stack import bracket_pairs, stack_reservoir
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 
 _HIDDEN, _PASSES, _PATIENCE = 256, 30, 3
@@ -38,13 +38,18 @@ class States(NamedTuple):
 
 
 class Drive:
-    """A reservoir of a setting, whose states are standardised by those of training sequences."""
+    """A reservoir of a setting, whose states are standardised by those of training sequences.
 
-    def __init__(self, model: str, n_units: int, leak: str, seed: int) -> None:
+    The training sequences show a stack which brackets are a pair.
+    """
+
+    def __init__(
+        self, model: str, n_units: int, leak: str, seed: int, train: Sequence[str]
+    ) -> None:
         """Draw the weights of the reservoir."""
         law, self._is_stack = leak_rate(leak), model == "stack"
         self.reservoir = (
-            stack_reservoir(n_units, law, seed)
+            stack_reservoir(n_units, law, bracket_pairs(_tokens_of(train)), seed)
             if self._is_stack
             else Reservoir(n_units, leak_rate=law, degree=min(32, n_units), random_state=seed).fit(
                 n_inputs=len(BRACKETS)
@@ -62,8 +67,7 @@ class Drive:
 
     def states(self, sequences: Sequence[str]) -> States:
         """Read each sequence from the zero state."""
-        tokens = [np.array([BRACKETS.index(b) for b in sequence]) for sequence in sequences]
-        states = self.reservoir.transform(tokens)
+        states = self.reservoir.transform(_tokens_of(sequences))
         y = np.concatenate([closing(sequence) for sequence in sequences])
         lengths = np.array([len(sequence) for sequence in sequences])
         return States(self._standardised(np.concatenate(states)), y, lengths)
@@ -86,7 +90,7 @@ def drive_of(
     model: str, n_units: int, leak: str, seed: int, train: tuple[str, ...]
 ) -> tuple[Drive, States]:
     """Return the reservoir of a setting and its training states, which readouts share."""
-    drive = Drive(model, n_units, leak, seed)
+    drive = Drive(model, n_units, leak, seed, train)
     return drive, drive.fit(train)
 
 
@@ -104,6 +108,10 @@ def fit_readout(name: str, seed: int, train: States, held_out: States) -> Stream
     judges = ArrayBlocks(held_out.X, held_out.y) if name in ("moe", "mlp") else None
     blocks = ArrayBlocks(train.X, train.y)
     return readouts[name]().fit_blocks(blocks, np.arange(1 + len(PAIRS)), held_out=judges)
+
+
+def _tokens_of(sequences: Sequence[str]) -> list[Ints64]:
+    return [np.array([BRACKETS.index(b) for b in sequence]) for sequence in sequences]
 
 
 def closing(sequence: Sequence[str]) -> Ints64:
