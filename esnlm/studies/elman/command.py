@@ -144,24 +144,28 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)
         if not options.no_plots:
-            from esnlm.studies.elman.experts import write_experts
             from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, plot_states
             from esnlm.studies.elman.tables import write_summary
 
-            n_units = min(options.sizes, key=lambda size: abs(size - 100))
-            # The fewest features, where there are any: the paper has two.
-            features = min(filter(None, options.features), default=0)
+            n_units, features = _illustrated(options)
             plot_perplexity(rows, ngrams, options.out / "elman.png")
             plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
             plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
-            if "moe" in options.readouts:
-                write_experts(settings, n_units, features, options.out)
             write_summary(rows, ngrams, options.out / "summary.md")
     print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
     print(_best(rows))
     kinds = ("*.csv",) if options.no_plots else ("*.csv", "*.png", "summary.md")
     finish(*(path for kind in kinds for path in sorted(options.out.glob(kind))))
     return 0
+
+
+def _illustrated(options: ElmanOptions) -> tuple[int, int]:
+    """Units and features of the pictures of states and the table of experts.
+
+    The fewest features, where there are any: the paper has two.
+    """
+    n_units = min(options.sizes, key=lambda size: abs(size - 100))
+    return n_units, min(filter(None, options.features), default=0)
 
 
 def _best(rows: Sequence[Row]) -> str:
@@ -182,6 +186,7 @@ def _best(rows: Sequence[Row]) -> str:
 
 def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row], list[Row]]:
     """Rows of ``elman.csv`` and of ``ngrams.csv``."""
+    from esnlm.studies.elman.experts import ExpertsTable
     from esnlm.studies.elman.run import run_ngram, run_readout, version
 
     def cost(setting: Row) -> tuple[Any, ...]:
@@ -200,10 +205,13 @@ def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row]
         fixed={name: shared[name] for name in _CORPORA},
         jobs=1,
     )
+    experts = None
+    if "moe" in options.readouts and not options.no_plots:
+        experts = ExpertsTable(*_illustrated(options), settings.experts, options.out)
     grid = product(*map(dict.fromkeys, (options.readouts, options.features, options.sizes)), seeds)
     rows = run_grid(
         [dict(zip(_KEY, values, strict=True)) for values in grid],
-        partial(run_readout, settings),
+        partial(run_readout, settings, experts=experts),
         options.out / "elman.csv",
         key=_KEY,
         columns=COLUMNS,
@@ -212,6 +220,9 @@ def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row]
         jobs=options.jobs,
         cluster=options.cluster,
     )
+    # The run was resumed, or made on another machine.
+    if experts is not None and not experts.is_written:
+        run_readout(settings, experts.setting, experts=experts)
     return rows, ngrams
 
 

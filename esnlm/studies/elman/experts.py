@@ -1,5 +1,6 @@
 """Specialisation of the experts of a mixture (Rachez & Hagiwara, section 4.3)."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,31 +12,52 @@ from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.storage.atomic import write_whole
 from esnlm.storage.results import markdown_table
-from esnlm.studies.elman.presets import Settings
-from esnlm.studies.elman.run import fit_readout
-from esnlm.studies.elman.states import contexts_of, drive, make_corpora
-from esnlm.utils.arrays import Floats
+from esnlm.studies.elman.states import Corpora, contexts_of
+from esnlm.utils.arrays import Array, Floats
 
 
-def write_experts(settings: Settings, n_units: int, features: int, folder: Path) -> None:
-    """Fit the mixture of seed 0 and write ``experts.csv`` and ``experts.md``.
+@dataclass(frozen=True)
+class ExpertsTable:
+    """``experts.csv`` and ``experts.md`` of one mixture, in a folder.
 
     Shares are measured on the second corpus: the gate's P(z|x) says which contexts go to an
     expert, the responsibilities P(z|x, y) which next words it explains.
     """
-    corpora = make_corpora(settings, 0)
-    driven = drive(settings, n_units, features, 0)
-    readout: Any = fit_readout("moe", settings, 0, driven.train, corpora)
-    grammar = corpora.grammar
-    contexts = contexts_of(corpora.test, grammar.vocabulary.index(END))
-    gate = np.asarray(readout.gate_proba(driven.test), dtype=np.float64)
-    posterior = np.asarray(readout.responsibilities(driven.test, contexts["target"].to_numpy()))
-    table = describe_experts(gate, posterior, contexts, grammar)
-    explained = gate_information(gate, contexts, grammar)
-    write_whole(folder / "experts.csv", table.round(6).to_csv(index=False, lineterminator="\n"))
-    drive_name = f"{features} word features" if features else "one-hot words"
-    title = f"{n_units} units, {drive_name}, {len(table)} experts, seed 0, second corpus"
-    write_whole(folder / "experts.md", _markdown(title, table, explained, contexts))
+
+    n_units: int
+    features: int
+    n_experts: int
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        """Return the mixture in words."""
+        inputs = f"{self.features} word features" if self.features else "one-hot words"
+        return f"{self.n_units} units, {inputs}, {self.n_experts} experts, seed 0, second corpus"
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """Return the run of the grid that fits the mixture."""
+        units_and_features = {"n_units": self.n_units, "features": self.features}
+        return {"readout": "moe", "seed": 0, **units_and_features}
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the folder has the table of this mixture."""
+        page = self.folder / "experts.md"
+        return page.exists() and self.title in page.read_text(encoding="utf-8")
+
+    def write(self, readout: Any, states: Array, corpora: Corpora) -> None:
+        """Write both files from a fitted mixture and the states (T, n_units) of the test corpus."""
+        grammar = corpora.grammar
+        contexts = contexts_of(corpora.test, grammar.vocabulary.index(END))
+        gate = np.asarray(readout.gate_proba(states), dtype=np.float64)
+        posterior = np.asarray(readout.responsibilities(states, contexts["target"].to_numpy()))
+        table = describe_experts(gate, posterior, contexts, grammar)
+        explained = gate_information(gate, contexts, grammar)
+        rows = table.round(6).to_csv(index=False, lineterminator="\n")
+        write_whole(self.folder / "experts.csv", rows)
+        write_whole(self.folder / "experts.md", _markdown(self.title, table, explained, contexts))
 
 
 def describe_experts(

@@ -27,6 +27,7 @@ from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.studies.elman import READOUTS
 from esnlm.studies.elman.assignments import OF_CONTEXTS, context_experts, word_clusters
+from esnlm.studies.elman.experts import ExpertsTable
 from esnlm.studies.elman.presets import Settings
 from esnlm.studies.elman.states import HELD_OUT, Corpora, drive, make_corpora
 from esnlm.utils import __version__
@@ -144,8 +145,10 @@ def held_out_fits(
     return fits, nats
 
 
-def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit and score one readout: a row of ``elman.csv``.
+def run_readout(
+    settings: Settings, setting: Mapping[str, Any], *, experts: ExpertsTable | None = None
+) -> dict[str, Any]:
+    """Fit and score one readout: a row of ``elman.csv``. Write ``experts`` if they are its own.
 
     ``fit_seconds`` is the time of word features, training states and readout, ``score_seconds``
     that of test states and predictions. Shared work counts for each readout.
@@ -159,6 +162,8 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     fitted_at = time.perf_counter()
     row = _test_scores(readout.predict_proba(driven.test), corpora)
     scored_at = time.perf_counter()
+    if experts is not None and experts.setting == setting:
+        experts.write(readout, driven.test, corpora)
     trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
     part: Any = getattr(readout, "word_readout", getattr(readout, "classifier", readout))
     return {
