@@ -249,7 +249,7 @@ class Moments(Stateful):
         return self._rows[codes]
 
     def _add_sums(self, X: Array, codes: Ints) -> None:
-        by_columns = not X.flags.c_contiguous and self.n_classes <= len(X)
+        by_columns = X.strides[1] != X.itemsize and self.n_classes <= len(X)
         add = kernels.add_grouped_columns if by_columns else kernels.add_grouped_rows
 
         def part(first: int) -> None:
