@@ -5,10 +5,10 @@ import inspect
 import json
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from sklearn.base import clone
 from sklearn.neural_network import MLPClassifier
 
@@ -183,14 +183,21 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
     corpora = make_corpora(settings, setting["seed"])
     order, tokens = setting["order"], corpora.test
     model = KneserNey(order=order, n_tokens=len(corpora.grammar.vocabulary)).fit(corpora.train)
-
-    @cache
-    def distribution(context: tuple[int, ...]) -> Floats:
-        return model.next_token_distribution(np.array(context, dtype=tokens.dtype))
-
-    contexts = [tuple(tokens[max(0, end + 1 - order) : end]) for end in range(1, len(tokens))]
-    predicted = np.stack([distribution(context) for context in contexts])
+    predicted = _distributions(model, tokens)
     return _test_scores(predicted, corpora) | {"n_parameters": model.n_parameters_}
+
+
+def _distributions(model: KneserNey, tokens: Tokens) -> Floats:
+    """Return the probabilities (T - 1, V) of all words after each token but the last."""
+    length, n_words = max(model.order - 1, 1), model.n_tokens_
+    short = [model.next_token_distribution(tokens[:end]) for end in range(1, length)]
+    windows = sliding_window_view(tokens[:-1], length)
+    contexts, places = np.unique(windows, axis=0, return_inverse=True)
+    texts = np.empty((len(contexts), n_words, length + 1), dtype=np.int64)
+    texts[:, :, :-1], texts[:, :, -1] = contexts[:, None], np.arange(n_words)
+    starts = np.arange(0, texts.size, length + 1)
+    logs = model.log_probabilities(texts.ravel(), starts).reshape(texts.shape)[:, :, -1]
+    return np.concatenate([*(row[None] for row in short), np.exp(logs)[places]])
 
 
 def _test_scores(predicted: Array, corpora: Corpora) -> dict[str, Any]:
