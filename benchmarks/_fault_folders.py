@@ -65,7 +65,7 @@ def _models() -> dict[str, esnlm.LanguageModel]:
         "factored_separate_moe": factored(experts("softmax"), "separate"),
         "factored_joint_moe": factored(moe(n_experts=2), "joint"),
         "low_rank": low_rank(6, n_direct=0),
-        "low_rank_direct": low_rank(4, n_direct=2, n_pairs=6),
+        "low_rank_direct": low_rank(4, n_direct=2, n_ngrams=6),
     }
     reservoirs: dict[str, dict[str, Any]] = {
         "normalised": {"topology": "small_world"},

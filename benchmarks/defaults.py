@@ -62,8 +62,10 @@ def models(tokenizer: Tokenizer) -> dict[str, LanguageModel]:
     made = {name: model(tokenizer, readout) for name, readout in plain.items()}
     for n_direct in (0, 3):
         for alpha in (10.0, 100.0):
-            pairs = 1 << 17 if n_direct else 0
-            readout = LowRankReadout(n_direct=n_direct, n_pairs=pairs, alpha=alpha, random_state=0)
+            ngrams = 1 << 17 if n_direct else 0
+            readout = LowRankReadout(
+                n_direct=n_direct, n_ngrams=ngrams, alpha=alpha, random_state=0
+            )
             name = f"low-rank, direct {n_direct}, alpha {alpha:g}"
             features = SpectralWordFeatures(n_features=min(128, len(tokenizer)), random_state=0)
             made[name] = model(tokenizer, readout, features, leak_rate=("uniform", 0.0, 1.0))

@@ -64,7 +64,7 @@ MADE = {
     "date": datetime.now(UTC).strftime("%Y-%m-%d"),
 }
 #: What ``esnlm train`` gives a large vocabulary.
-DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 1 << 17}
+DIRECT: dict[str, Any] = {"n_direct": 3, "n_ngrams": 1 << 18}
 RESERVOIR: dict[str, Any] = {"topology": "offsets", "leak_rate": ("uniform", 0.0, 1.0)}
 WITHOUT_PAIRS: dict[str, Any] = {"n_pairs": 0, "n_hidden": 512}
 #: Networks that read states, the last tokens, or both.

@@ -59,7 +59,7 @@ def factored(n_components: int, factor: Any = "softmax", words: Any = None, **op
 
 
 #: What ``esnlm train`` gives a low-rank readout of such a vocabulary.
-DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 131072, "random_state": 0}
+DIRECT: dict[str, Any] = {"n_direct": 3, "n_ngrams": 262144, "random_state": 0}
 
 #: Name -> readout.
 SETTINGS: dict[str, Any] = {
@@ -68,8 +68,8 @@ SETTINGS: dict[str, Any] = {
     "low rank 128, rate 0.2": LowRankReadout(n_components=128, learning_rate=0.2, random_state=0),
     "low rank 512, rate 0.2": LowRankReadout(n_components=512, learning_rate=0.2, random_state=0),
     "low rank 128, direct 3": LowRankReadout(n_components=128, n_direct=3, random_state=0),
-    "low rank 128, direct 3 and pairs": LowRankReadout(n_components=128, **DIRECT),
-    "low rank 512, direct 3 and pairs": LowRankReadout(n_components=512, **DIRECT),
+    "low rank 128, direct 3 and n-grams": LowRankReadout(n_components=128, **DIRECT),
+    "low rank 384, direct 3 and n-grams": LowRankReadout(n_components=384, **DIRECT),
     "factored softmax 128": factored(128),
     "factored softmax 512": factored(512),
     "factored softmax 128, frequency": factored(128, clustering="frequency"),

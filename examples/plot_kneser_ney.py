@@ -39,7 +39,7 @@ print(len(train), "sentences to train on,", sum(len(s.split()) for s in train), 
 # The models
 # ----------
 # The reservoir is a bank of leaky traces of word vectors. The readout also reads the last three
-# tokens and frequent pairs of them past it: *direct connections*. A manual repeats its phrases,
+# tokens and frequent n-grams of them past it: *direct connections*. A manual repeats its phrases,
 # which n-grams know by heart, so that alone they are ahead here; on a hundred thousand words of
 # varied text the reservoir is (:doc:`/guide/surprisal`).
 
@@ -47,7 +47,7 @@ model = LanguageModel(
     Reservoir(
         500, topology="diagonal", spectral_radius=0, leak_rate=("uniform", 0.0, 1.0), random_state=0
     ),
-    LowRankReadout(n_components=128, n_direct=3, n_pairs=131072, alpha=30.0, random_state=0),
+    LowRankReadout(n_components=128, n_direct=3, n_ngrams=131072, alpha=30.0, random_state=0),
     tokenizer="word",
     features=SpectralWordFeatures(n_features=128, random_state=0),
 ).fit(train)

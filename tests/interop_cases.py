@@ -151,7 +151,7 @@ CASES = {
     "low rank, direct": lambda: (
         _reservoir(),
         LowRankReadout(
-            n_components=12, n_frequent=8, n_classes=3, n_direct=2, n_pairs=9, random_state=0
+            n_components=12, n_frequent=8, n_classes=3, n_direct=2, n_ngrams=9, random_state=0
         ),
         {},
     ),

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens, last_tokens
-from esnlm.readouts.class_based.direct_connections import DirectConnections, PairCounts
+from esnlm.readouts.class_based.direct_connections import DirectConnections, NgramCounts
 from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 
 V = 12
@@ -102,41 +102,48 @@ def test_last_tokens_are_those_read_one_by_one(tokens, n_last, data):
     np.testing.assert_array_equal(found, np.array(one_by_one)[positions])
 
 
-def pair_text(n: int, seed: int) -> np.ndarray:
-    """Tokens that follow from the product of the last two: neither alone tells anything."""
+def ngram_text(n: int, order: int, seed: int) -> np.ndarray:
+    """Tokens that follow from the last ``order`` together: fewer of them tell nothing."""
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, V, n)
     table = np.random.default_rng(9).permuted(np.tile(np.arange(V), (V, 1)), axis=1)
-    for t in range(2, n):
+    for t in range(order, n):
         if rng.random() < 0.9:
-            tokens[t] = table[tokens[t - 2], (tokens[t - 1] + tokens[t - 2]) % V]
+            tokens[t] = table[tokens[t - order], tokens[t - order : t].sum() % V]
     return tokens
 
 
-def test_pairs_tell_what_their_tokens_alone_do_not():
-    text, held_out = pair_text(20_000, 0), pair_text(3000, 1)
-    single, pairs = (
-        model(n_direct=2, n_pairs=k, n_passes=4).fit([text]).perplexity([held_out])
-        for k in (0, 200)
+@pytest.mark.parametrize(("order", "n"), [(2, 20_000), (3, 60_000)])
+def test_ngrams_tell_what_their_tokens_alone_do_not(order, n):
+    text, held_out = ngram_text(n, order, 0), ngram_text(3000, order, 1)
+    without, with_ngrams = (
+        model(n_direct=order, n_ngrams=k, n_passes=4).fit([text]).perplexity([held_out])
+        for k in (0, 2000)
     )
-    assert pairs < 0.6 * single
+    assert with_ngrams < 0.6 * without
 
 
-@given(st.lists(st.lists(st.integers(-1, 3), min_size=2, max_size=2), max_size=40))
-def test_pairs_are_counted_whatever_the_calls(pairs):
-    last = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    counts = PairCounts(4)
+@given(st.lists(st.lists(st.integers(-1, 3), min_size=3, max_size=3), max_size=40))
+def test_ngrams_are_counted_whatever_the_calls(rows):
+    last = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    counts = NgramCounts(4)
     for part in np.array_split(last, 3):
         counts.add(part)
-    met = Counter((a, b) for a, b in pairs if min(a, b) >= 0)
+    spans = [row[:n] for row in rows for n in (2, 3)]
+    met = Counter(tuple(span) for span in spans if min(span) >= 0)
+    numbers = {ngram: _number(ngram) for ngram in met}
+    assert len(set(numbers.values())) == len(met)
     assert dict(zip(*counts.totals.tolist(), strict=True)) == {
-        b * 4 + a: n for (a, b), n in met.items()
+        numbers[ngram]: n for ngram, n in met.items()
     }
-    chosen = counts.most_frequent(2)
-    assert sorted(met.values(), reverse=True)[: len(chosen)] == sorted(
-        (met[(k % 4, k // 4)] for k in chosen.tolist()), reverse=True
-    )
-    assert len(chosen) == min(2, sum(n > 1 for n in met.values()))
+    chosen = counts.most_frequent(2).tolist()
+    times = sorted((n for ngram, n in met.items() if numbers[ngram] in chosen), reverse=True)
+    assert times == sorted((n for n in met.values() if n > 1), reverse=True)[:2]
+
+
+def _number(ngram: tuple[int, ...]) -> int:
+    """Number of an n-gram of four tokens, the newest first: in base 4, after all shorter ones."""
+    return sum(4**k * (token + (k > 1)) for k, token in enumerate(ngram))
 
 
 def test_what_the_reservoir_forgets_is_read_directly():
@@ -153,7 +160,7 @@ def test_what_the_reservoir_forgets_is_read_directly():
 @pytest.mark.parametrize("reset", ["never", "sentence"])
 def test_every_way_of_reading_gives_the_same_probabilities(reset):
     docs = [second_order_text(200, seed) for seed in range(40)]
-    fitted = model(reset, n_direct=3, n_pairs=20).fit(docs)
+    fitted = model(reset, n_direct=3, n_ngrams=20).fit(docs)
     test = docs[0][:30]
     whole = fitted.log_likelihood([test])[0]
     stepwise = [float(np.log(fitted.predict_proba(test[:t])[test[t]])) for t in range(1, len(test))]
@@ -162,12 +169,12 @@ def test_every_way_of_reading_gives_the_same_probabilities(reset):
     np.testing.assert_allclose(fitted._read(test[10:], state), fitted._read(test), atol=1e-5)
 
 
-def test_sentences_of_pairs_score_as_they_do_alone():
+def test_sentences_of_ngrams_score_as_they_do_alone():
     words = ["the", "cat", "a", "dog", "sees", "hears", "boys", "girls"]
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(words, 6)) for _ in range(300)]
     fitted = LanguageModel(
-        Reservoir(6, random_state=0), readout(n_direct=3, n_pairs=20), tokenizer="word"
+        Reservoir(6, random_state=0), readout(n_direct=3, n_ngrams=20), tokenizer="word"
     )
     fitted.fit(texts)
     alone = [fitted.log_likelihood([text])[0][:-1].sum() for text in texts[:50]]
@@ -176,7 +183,7 @@ def test_sentences_of_pairs_score_as_they_do_alone():
 
 def test_pieces_of_one_text_are_learned_as_one():
     text = second_order_text(4000, 0)
-    whole, pieces = (model(n_direct=2, n_pairs=20, buffer_size=8000) for _ in range(2))
+    whole, pieces = (model(n_direct=2, n_ngrams=20, buffer_size=8000) for _ in range(2))
     whole.partial_fit([text])
     for part in np.split(text, [700, 701, 1500]):
         pieces.partial_fit([part])
@@ -206,7 +213,7 @@ def test_pieces_of_one_text_have_the_columns_of_the_whole():
 
 
 def test_a_saved_model_reads_directly_too(tmp_path):
-    fitted = model(n_direct=2, n_pairs=20).fit([second_order_text(2000, 0)])
+    fitted = model(n_direct=2, n_ngrams=20).fit([second_order_text(2000, 0)])
     fitted.save(tmp_path / "model", training=True)
     again = LanguageModel.load(tmp_path / "model")
     test = [second_order_text(500, 3)]
@@ -250,7 +257,7 @@ def test_direct_connections_step_by_adagrad_of_sums_with_their_signs():
         pair_squares += total**2
         pair -= 0.3 * total / (np.sqrt(pair_squares) + 1e-4)
     np.testing.assert_allclose(direct.coef, tables, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(direct.pair_coef[0], pair, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(direct.ngram_coef[0], pair, rtol=1e-4, atol=1e-6)
 
 
 def test_gradients_that_cancel_move_no_direct_connection():

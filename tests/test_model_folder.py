@@ -27,7 +27,7 @@ from tampered import altered
         ("ridge", "readout.classes_", lambda a: a[::-1].copy(), "tokens as its classes"),
         ("low_rank", "readout.word_class_", lambda a: a + 2**53, "integers of at most"),
         ("low_rank", "readout.word_class_", lambda a: a + 2**40, "numbered from 0"),
-        ("low_rank_direct", "readout.pairs_", lambda a: a[:-1], "pair_coef_ must have shape"),
+        ("low_rank_direct", "readout.ngrams_", lambda a: a[:-1], "ngram_coef_ must have shape"),
         ("ngrams", "tokens.2", lambda a: a + 27, "tokens.2 must lie in"),
         ("ngrams", "tokens.2", lambda a: a[::-1].copy(), "tokens.2 must rise"),
         ("ngrams", "children.3", lambda a: a + 1, "children.3 must add up"),

@@ -105,7 +105,7 @@ CHANGES: dict[Any, dict[str, tuple[dict[str, Any], Any]]] = {
         "momentum": ({}, 0.5),
         "prior": ({"n_frequent": 2}, 9.0),
         "n_direct": ({}, 1),
-        "n_pairs": ({"n_direct": 2}, 3),
+        "n_ngrams": ({"n_direct": 2}, 3),
         "direct_rate": ({"n_direct": 1}, 0.5),
         "random_state": ({"n_frequent": 2, "n_classes": 4}, 3),
     },
@@ -203,7 +203,7 @@ REFUSED = [
         )
     ),
     (LowRankReadout(direct_rate=0.2), "direct_rate"),
-    (LowRankReadout(n_pairs=5, n_direct=1), "n_pairs"),
+    (LowRankReadout(n_ngrams=5, n_direct=1), "n_ngrams"),
     (MixtureOfExpertsReadout(variance=1.0), "variance"),
     (MixtureOfExpertsReadout(early_stopping=False, patience=3), "patience"),
     (

@@ -42,7 +42,7 @@ READOUTS = {
     "softmax": SoftmaxReadout(n_passes=3),
     "low rank": LowRankReadout(n_components=4, n_frequent=2, n_classes=2, random_state=0),
     "low rank, direct": LowRankReadout(
-        n_components=4, n_frequent=2, n_classes=2, n_direct=2, n_pairs=3, random_state=0
+        n_components=4, n_frequent=2, n_classes=2, n_direct=2, n_ngrams=3, random_state=0
     ),
     "mixture": MixtureOfExpertsReadout(n_experts=2, max_iter=2, buffer_size=1500, random_state=0),
     "factored": ClassFactoredReadout(n_classes=3, buffer_size=900, random_state=0),

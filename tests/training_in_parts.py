@@ -29,7 +29,7 @@ READOUTS: dict[str, Any] = {
         n_classes=4, class_readout="ridge", word_readout="ridge", n_components=10, random_state=0
     ),
     "softmax": SoftmaxReadout(n_passes=2),
-    "low rank": LowRankReadout(n_components=8, n_direct=2, n_pairs=20, random_state=0),
+    "low rank": LowRankReadout(n_components=8, n_direct=2, n_ngrams=20, random_state=0),
     "factored": ClassFactoredReadout(n_classes=3, solver="joint", random_state=0),
     "experts": ClassFactoredReadout(
         n_classes=3, class_readout="moe", solver="joint", random_state=0

@@ -134,11 +134,11 @@ def _low_rank(readout: Any) -> Described:
     classes = _linear(arrays["class_coef_"].T, arrays["class_intercept_"])
     words = _linear(arrays["word_coef_"], arrays["word_intercept_"])
     kind, described = _on_components(arrays, classes, words)
-    further = {"direct": "direct_coef_", "pairs": "pairs_", "pair_direct": "pair_coef_",
+    further = {"direct": "direct_coef_", "ngrams": "ngrams_", "ngram_direct": "ngram_coef_",
                "unigram": "unigram_"}  # fmt: skip
     optional = {ours: arrays.get(theirs, ()) for ours, theirs in further.items()}
     described |= {name: array for name, array in optional.items() if len(array)}
-    sizes = {"n_direct": len(arrays["direct_coef_"]), "n_pairs": len(arrays["pairs_"])}
+    sizes = {"n_direct": len(arrays["direct_coef_"]), "n_ngrams": len(arrays["ngrams_"])}
     sizes["unigram"] = "unigram_" in arrays
     return kind | sizes | {"n_tokens": len(readout.classes_)}, described
 

@@ -109,8 +109,8 @@ class LowRank(nn.Module):
     """A factored readout of a few linear components of the states.
 
     With ``n_direct`` of them, the last tokens (..., n_direct), the newest first and -1 for none,
-    each add a vector to the components, and so do ``n_pairs`` pairs of the last two, which are
-    numbered ``before * n_tokens + newest``.
+    each add a vector to the components, and so do ``n_ngrams`` n-grams of the last two and three,
+    which are numbered in base ``n_tokens``, longer ones after shorter ones.
     """
 
     def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
@@ -121,10 +121,10 @@ class LowRank(nn.Module):
         if self.n_direct:
             shape = (self.n_direct, kind["n_tokens"] + 1, n_components)
             self.direct = nn.Parameter(torch.zeros(shape))
-        self.n_pairs, self.n_tokens = kind.get("n_pairs", 0), kind.get("n_tokens", 0)
-        if self.n_pairs:
-            self.register_buffer("pairs", torch.zeros(self.n_pairs, dtype=torch.int64))
-            self.pair_direct = nn.Parameter(torch.zeros(self.n_pairs, n_components))
+        self.n_ngrams, self.n_tokens = kind.get("n_ngrams", 0), kind.get("n_tokens", 0)
+        if self.n_ngrams:
+            self.register_buffer("ngrams", torch.zeros(self.n_ngrams, dtype=torch.int64))
+            self.ngram_direct = nn.Parameter(torch.zeros(self.n_ngrams, n_components))
         self.inner = build_readout(n_components, kind["inner"])
         unigram = torch.zeros(kind["n_tokens"]) if kind.get("unigram") else None
         self.register_buffer("unigram", unigram)
@@ -134,11 +134,13 @@ class LowRank(nn.Module):
         if last is not None:
             for k, table in enumerate(self.direct):
                 components = components + table[last[..., k]]
-            if self.n_pairs:
-                keys = last[..., 1] * self.n_tokens + last[..., 0]
-                rows = torch.searchsorted(self.pairs, keys.contiguous()).clamp(max=self.n_pairs - 1)
-                known = (self.pairs[rows] == keys) & (last[..., :2] >= 0).all(-1)
-                components = components + self.pair_direct[rows] * known[..., None]
+            keys, first = last[..., 0], 0
+            for k in range(1, min(self.n_direct, 3) if self.n_ngrams else 1):
+                keys = keys + last[..., k] * self.n_tokens**k
+                wanted, first = first + keys, first + self.n_tokens ** (k + 1)
+                rows = torch.searchsorted(self.ngrams, wanted).clamp(max=self.n_ngrams - 1)
+                known = (self.ngrams[rows] == wanted) & (last[..., : k + 1] >= 0).all(-1)
+                components = components + self.ngram_direct[rows] * known[..., None]
         logs = self.inner(components)
         if self.unigram is not None:
             kept = torch.log1p(-self.unigram.sum(dtype=torch.float64)).to(logs.dtype)

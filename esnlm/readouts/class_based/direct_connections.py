@@ -11,40 +11,45 @@ from esnlm.utils.arrays import Array, Ints64, Tokens
 from esnlm.utils.state_dict import Stateful, saved
 
 _LEAST_ROOT = np.float32(1e-4)
-# Rows whose pairs wait to be added up, or as many as there are pairs.
+# Longest n-grams with a vector: longer ones gained nothing (reports/ladder).
+_LONGEST = 3
+# N-grams that wait to be added up, or as many as were met.
 _MOST_WAITING = 1 << 20
 
 
 class DirectConnections(Stateful):
-    """Trained vectors of the last tokens and of frequent pairs of them, added to components z.
+    """Trained vectors of the last tokens and of frequent n-grams of them, added to components z.
 
-    ``z += Σ_k C_k[token read k steps ago] + D[the last two tokens]``. The first sum is the direct
+    ``z += Σ_k C_k[token read k steps ago] + Σ_n D[the last n tokens]``. The first sum is the direct
     connection from input to output of an echo state network (Jaeger 2001, section 2.1), with
     tapped delays and the rank of the components, as in a log-bilinear model (Mnih & Hinton 2007).
-    The second has a row for each of some pairs and nothing for the others, as the n-gram features
+    The second has a row for each of some n-grams and nothing for the others, as the n-gram features
     in the output layer of RNNME (Mikolov et al. 2011).
 
     Trained by AdaGrad (Duchi et al. 2011), each weight by its own sum of squared gradients:
     rare tokens are learned as fast as frequent ones.
 
-    ``pairs`` (n_pairs,) have a row of their own: numbers of `pair_keys`, sorted; they need
+    ``ngrams`` (n_ngrams,) have a row of their own: numbers of `ngram_keys`, sorted; they need
     ``n_direct >= 2``. ``coef`` is (n_direct, n_tokens + 1, n_components) float32, the last row of
-    each table that of no token; ``pair_coef`` (n_pairs, n_components). ``squares`` of both are
+    each table that of no token; ``ngram_coef`` (n_ngrams, n_components). ``squares`` of both are
     sums of squared gradients.
     """
 
-    _saved = saved("coef", "squares", "pairs", "pair_coef", "pair_squares")
+    _saved = saved("coef", "squares", "ngrams", "ngram_coef", "ngram_squares")
 
     def __init__(
-        self, n_direct: int, n_tokens: int, n_components: int, pairs: Ints64 | None = None
+        self, n_direct: int, n_tokens: int, n_components: int, ngrams: Ints64 | None = None
     ) -> None:
-        self.pairs = np.empty(0, dtype=np.int64) if pairs is None else pairs
-        shape, pair_shape = (n_direct, n_tokens + 1, n_components), (len(self.pairs), n_components)
+        self.ngrams = np.empty(0, dtype=np.int64) if ngrams is None else ngrams
+        shape, ngram_shape = (
+            (n_direct, n_tokens + 1, n_components),
+            (len(self.ngrams), n_components),
+        )
         self.coef = np.zeros(shape, dtype=np.float32)
-        self.pair_coef = np.zeros(pair_shape, dtype=np.float32)
+        self.ngram_coef = np.zeros(ngram_shape, dtype=np.float32)
         # Zeros take no memory until they are written to.
         self.squares = np.zeros(shape, dtype=np.float32)
-        self.pair_squares = np.zeros(pair_shape, dtype=np.float32)
+        self.ngram_squares = np.zeros(ngram_shape, dtype=np.float32)
 
     def add_to(self, Z: Array, last: Tokens) -> None:
         """Add the vectors of the last tokens (n, n_direct) to components Z (n, P), in place."""
@@ -67,26 +72,32 @@ class DirectConnections(Stateful):
         n_tokens, everywhere = self.coef.shape[1] - 1, np.arange(len(last))
         for k, (table, squares) in enumerate(zip(self.coef, self.squares, strict=True)):
             yield table, squares, last[:, k].astype(np.intp) % (n_tokens + 1), everywhere
-        if len(self.pairs):
-            keys = pair_keys(last, n_tokens)
-            rows = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-            places = np.flatnonzero(self.pairs[rows] == keys)
-            yield self.pair_coef, self.pair_squares, rows[places], places
+        if not len(self.ngrams):
+            return
+        for keys in ngram_keys(last, n_tokens):
+            rows = np.minimum(np.searchsorted(self.ngrams, keys), len(self.ngrams) - 1)
+            places = np.flatnonzero(self.ngrams[rows] == keys)
+            yield self.ngram_coef, self.ngram_squares, rows[places], places
 
 
-def pair_keys(last: Tokens, n_tokens: int) -> Ints64:
-    """Return a number (n,) for the last two tokens of each row, -1 where one is missing.
+def ngram_keys(last: Tokens, n_tokens: int) -> Iterator[Ints64]:
+    """Yield numbers (n,) of the last two and three tokens of rows, -1 where one is missing.
 
-    >>> pair_keys(np.array([[3, 1], [3, -1]]), 10)
-    array([13, -1])
+    Where rows (n, n_direct) have fewer tokens, of those that they have. No two n-grams share one.
+
+    >>> [keys.tolist() for keys in ngram_keys(np.array([[3, 1, 0], [3, 1, -1]]), 10)]
+    [[13, 13], [113, -1]]
     """
-    newest, before = last[:, 0].astype(np.int64), last[:, 1].astype(np.int64)
-    missing = (newest == NO_TOKEN) | (before == NO_TOKEN)
-    return np.where(missing, NO_TOKEN, before * n_tokens + newest)
+    keys, first = last[:, 0].astype(np.int64), 0
+    for k in range(1, min(last.shape[1], _LONGEST)):
+        keys = keys + last[:, k].astype(np.int64) * n_tokens**k
+        missing = (last[:, : k + 1] == NO_TOKEN).any(axis=1)
+        yield np.where(missing, NO_TOKEN, first + keys)
+        first += n_tokens ** (k + 1)
 
 
-class PairCounts(Stateful):
-    """Pairs of last tokens, and how often each was met."""
+class NgramCounts(Stateful):
+    """N-grams of last tokens, and how often each was met."""
 
     _saved = saved("totals")
 
@@ -95,10 +106,10 @@ class PairCounts(Stateful):
         self._parts = [np.empty((2, 0), dtype=np.int64)]
 
     def add(self, last: Tokens) -> None:
-        """Count the pairs of last tokens (n, n_direct)."""
-        keys = pair_keys(last, self.n_tokens)
-        keys = keys[keys != NO_TOKEN]
-        self._parts.append(np.stack([keys, np.ones_like(keys)]))
+        """Count the n-grams of last tokens (n, n_direct)."""
+        for keys in ngram_keys(last, self.n_tokens):
+            present = keys[keys != NO_TOKEN]
+            self._parts.append(np.stack([present, np.ones_like(present)]))
         n_entries, *waiting = (part.shape[1] for part in self._parts)
         if sum(waiting) > max(n_entries, _MOST_WAITING):
             self._add_up()
@@ -115,14 +126,14 @@ class PairCounts(Stateful):
         self._parts = [totals]
 
     def _add_up(self) -> None:
-        """Keep an entry a pair that was met, not one a row."""
+        """Keep an entry an n-gram that was met, not one a row."""
         all_keys, times = np.concatenate(self._parts, axis=1)
         keys, places = np.unique(all_keys, return_inverse=True)
         counts = np.bincount(places, times, len(keys)).astype(np.int64)
         self._parts = [np.stack([keys, counts])]
 
     def most_frequent(self, n: int) -> Ints64:
-        """Keys of the n most frequent pairs that were met twice at least, sorted."""
+        """Keys of the n most frequent n-grams that were met twice at least, sorted."""
         keys, counts = self.totals
         order = np.argsort(-counts, kind="stable")[:n]
         return np.sort(keys[order[counts[order] > 1]])

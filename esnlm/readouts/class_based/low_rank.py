@@ -16,7 +16,7 @@ _RATE, _RATE_POWER = 7.3, -0.84
 _BATCHES, _DIRECT_BATCHES = 64, 512
 # Fewer rows want a larger penalty (reports/search).
 _FEW_ROWS, _PENALTY_OF_FEW_ROWS, _PENALTY = 1 << 18, 100.0, 10.0
-_PAIRS = 1 << 17
+_NGRAMS = 1 << 18
 
 
 @dataclass(eq=False, repr=False)
@@ -65,10 +65,10 @@ class LowRankReadout(TwoLevelReadout):
         from input to output (Jaeger 2001), one trained vector (P,) a token and place. The last
         ``n_direct`` columns of X are then these tokens, the newest first, as columns of
         ``classes_``, or -1 for none; `LanguageModel` puts them there.
-    n_pairs : int, optional
-        Most frequent pairs of the last two tokens that have a vector of their own, beside those
-        of the two (n-gram features, Mikolov et al. 2011); needs ``n_direct`` of 2 at least. None:
-        131 072 where ``n_direct`` is that large, else 0.
+    n_ngrams : int, optional
+        Most frequent n-grams of the last two and three tokens that have a vector of their own,
+        beside those of the tokens (Mikolov et al. 2011); needs ``n_direct`` of 2 at least. None:
+        262 144 where ``n_direct`` is that large, else 0.
     direct_rate : float
         Learning rate (AdaGrad) of the direct connections; falls linearly to zero.
     buffer_size : int
@@ -82,9 +82,9 @@ class LowRankReadout(TwoLevelReadout):
         Of states without the columns of last tokens.
     direct_coef_ : ndarray (n_direct, V + 1, P) float32
         Vectors added to the components; the last row is that of no token.
-    pair_coef_ : ndarray (number of pairs, P) float32
-    pairs_ : ndarray (number of pairs,) int64
-        Pairs with a vector, as `direct_connections.pair_keys` numbers them.
+    ngram_coef_ : ndarray (number of n-grams, P) float32
+    ngrams_ : ndarray (number of n-grams,) int64
+        N-grams with a vector, as `direct_connections.ngram_keys` numbers them.
     unigram_ : ndarray (V,) float32
         Unigram probabilities times their share in every distribution.
     word_class_ : ndarray (V,)
@@ -107,19 +107,19 @@ class LowRankReadout(TwoLevelReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = (
-        "directions_", "direct_coef_", "pair_coef_",
+        "directions_", "direct_coef_", "ngram_coef_",
         "class_coef_", "class_intercept_", "word_coef_", "word_intercept_",
     )  # fmt: skip
-    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_", "unigram_")
+    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "ngrams_", "unigram_")
     _layouts: ClassVar[dict[str, str]] = {
         "directions_": "f U P", "shift_": "f P", "word_class_": "i V", "unigram_": "f V",
         "class_coef_": "f P C", "class_intercept_": "f C",
         "word_coef_": "f V P", "word_intercept_": "f V",
-        "direct_coef_": "f D V+1 P", "pairs_": "i Q", "pair_coef_": "f Q P",
+        "direct_coef_": "f D V+1 P", "ngrams_": "i Q", "ngram_coef_": "f Q P",
     }  # fmt: skip
 
     _: KW_ONLY
-    n_components: int = limited(512, Count())
+    n_components: int = limited(384, Count())
     alpha: float | None = limited(None, Number(0, 1e12, none=True))
     n_frequent: int | None = limited(None, Count(0, none=True))
     n_classes: int | None = limited(None, Count(none=True))
@@ -128,7 +128,7 @@ class LowRankReadout(TwoLevelReadout):
     momentum: float = limited(0.9, Number(0, 1, open="high"))
     prior: float = limited(1.0, Number(0, open="low"))
     n_direct: int = limited(0, Count(0))
-    n_pairs: int | None = limited(None, Count(0, none=True), n_direct=Count(2))
+    n_ngrams: int | None = limited(None, Count(0, none=True), n_direct=Count(2))
     direct_rate: float = limited(0.1, Number(0, open="low"), n_direct=Count())
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
@@ -142,9 +142,9 @@ class LowRankReadout(TwoLevelReadout):
 
     def _settings(self, n_rows: int) -> TwoLevelSettings:
         """Return settings for softmax classes and words, with the penalty for ``n_rows`` rows."""
-        alpha, n_pairs = self._penalty(n_rows), self.n_pairs
-        if n_pairs is None:
-            n_pairs = _PAIRS if self.n_direct > 1 else 0
+        alpha, n_ngrams = self._penalty(n_rows), self.n_ngrams
+        if n_ngrams is None:
+            n_ngrams = _NGRAMS if self.n_direct > 1 else 0
         return TwoLevelSettings(
             self.n_components,
             n_experts=None,
@@ -156,9 +156,9 @@ class LowRankReadout(TwoLevelReadout):
             n_passes=self.n_passes,
             prior=self.prior,
             n_direct=self.n_direct,
-            n_pairs=n_pairs,
+            n_ngrams=n_ngrams,
             direct_rate=self.direct_rate,
-            # A second look at a pair of tokens is mostly one at what its vector knows by heart.
+            # A second look at an n-gram is mostly one at what its vector knows by heart.
             batches=_DIRECT_BATCHES if self.n_direct else _BATCHES,
             discounted=True,
         )
@@ -179,17 +179,17 @@ class LowRankReadout(TwoLevelReadout):
     def _show(self) -> None:
         learner = self._trained
         self.directions_, self.shift_ = learner.directions, learner.shift
-        self.word_class_, self.pairs_ = learner.layout.word_class, learner.direct.pairs
+        self.word_class_, self.ngrams_ = learner.layout.word_class, learner.direct.ngrams
         self.class_coef_ = learner.class_solver.weights[:-1]
         self.class_intercept_ = learner.class_solver.weights[-1]
         self.word_coef_, self.word_intercept_ = learner.words.coef, learner.words.intercept
-        self.direct_coef_, self.pair_coef_ = learner.direct.coef, learner.direct.pair_coef
+        self.direct_coef_, self.ngram_coef_ = learner.direct.coef, learner.direct.ngram_coef
         self.unigram_ = learner.unigrams
 
     def _use(self, learner: TwoLevelLearner) -> None:
         assert learner.class_solver is not None
         learner.class_solver.weights = np.vstack([self.class_coef_, self.class_intercept_])
         learner.words.coef, learner.words.intercept = self.word_coef_, self.word_intercept_
-        learner.direct.coef, learner.direct.pair_coef = self.direct_coef_, self.pair_coef_
-        learner.direct.pairs = self.pairs_
+        learner.direct.coef, learner.direct.ngram_coef = self.direct_coef_, self.ngram_coef_
+        learner.direct.ngrams = self.ngrams_
         learner.unigrams = self.unigram_

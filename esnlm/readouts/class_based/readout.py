@@ -88,11 +88,11 @@ class TwoLevelReadout(BufferedReadout):
     def _pass_sums(self, number: int, before: Arrays | None = None) -> Sums:
         if before is not None:
             self._trained.flush()
-        sums, pairs = super()._pass_sums(number, before), self._trained.pair_counts
-        if pairs is None:
+        sums, ngrams = super()._pass_sums(number, before), self._trained.ngram_counts
+        if ngrams is None:
             return sums
-        keys, counts = pairs.totals
-        return Sums(sums.plain, {**sums.keyed, "pairs": Keyed(keys, [counts])})
+        keys, counts = ngrams.totals
+        return Sums(sums.plain, {**sums.keyed, "ngrams": Keyed(keys, [counts])})
 
     def _take_sums(self, number: int, sums: Sums) -> None:
         super()._take_sums(number, sums)

@@ -10,7 +10,7 @@ from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.class_based import unigrams
 from esnlm.readouts.class_based.cca import canonical_variables
-from esnlm.readouts.class_based.direct_connections import DirectConnections, PairCounts
+from esnlm.readouts.class_based.direct_connections import DirectConnections, NgramCounts
 from esnlm.readouts.class_based.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
 from esnlm.readouts.class_based.softmaxes import ClassSoftmax, WordSoftmax
 from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors, shared_ridge
@@ -65,7 +65,7 @@ class TwoLevelSettings(NamedTuple):
     seed: int = 0
     prior: float = 1.0
     n_direct: int = 0
-    n_pairs: int = 0
+    n_ngrams: int = 0
     direct_rate: float = 0.0
     batches: int = 64
     discounted: bool = False
@@ -93,7 +93,7 @@ class TwoLevelLearner(Stateful):
     #: Copies that take steps side by side, so that each takes so many fewer.
     n_copies = 1
     _saved = saved(
-        "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
+        "n_seen", "n_rows", "counts", "pilot", "ngram_counts", "directions", "shift", "word_class",
         "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
         "discounts", "unigrams",
     )  # fmt: skip
@@ -119,7 +119,7 @@ class TwoLevelLearner(Stateful):
         self.schedule = Schedule(n_rows, settings.n_passes, settings.batches)
         self.n_seen = self.n_word_rows = 0
         self.pilot: PilotSample | None = PilotSample(n_units, n_words, counts)
-        self.pair_counts: PairCounts | None = PairCounts(n_words) if settings.n_pairs else None
+        self.ngram_counts: NgramCounts | None = NgramCounts(n_words) if settings.n_ngrams else None
         self.moments: Moments | None = None
         self.class_solver: ClassSoftmax | None = None
         self.word_solver: WordSoftmax | None = None
@@ -135,9 +135,9 @@ class TwoLevelLearner(Stateful):
 
     def after_merge(self, sums: Sums) -> None:
         """Follow moments that were taken from ``sums``: those of the sample, or of all rows."""
-        if self.pair_counts is not None:
-            pairs = sums.keyed["pairs"]
-            self.pair_counts.totals = np.stack([pairs.keys, pairs.values[0]])
+        if self.ngram_counts is not None:
+            ngrams = sums.keyed["ngrams"]
+            self.ngram_counts.totals = np.stack([ngrams.keys, ngrams.values[0]])
         if self.pilot is None and self.moments is not None:
             self.n_seen, self.ridge_behind = self.moments.n, True
 
@@ -146,16 +146,16 @@ class TwoLevelLearner(Stateful):
         assert self.pilot is not None, "the pilot sample is complete"
         states, last = self._split(X)
         self.pilot.moments.add(states, self.pilot.rank[codes])
-        if self.pair_counts is not None:
-            self.pair_counts.add(last)
+        if self.ngram_counts is not None:
+            self.ngram_counts.add(last)
 
     def end_survey(self) -> None:
         """Solve the directions, and make the classes."""
         assert self.pilot is not None, "the pilot sample is complete"
-        pairs = None
-        if self.pair_counts is not None:
-            pairs = self.pair_counts.most_frequent(self.settings.n_pairs)
-        self.begin(*self.pilot.solve(self.settings.n_components, self.assign), pairs)
+        ngrams = None
+        if self.ngram_counts is not None:
+            ngrams = self.ngram_counts.most_frequent(self.settings.n_ngrams)
+        self.begin(*self.pilot.solve(self.settings.n_components, self.assign), ngrams)
 
     def begin(
         self,
@@ -164,9 +164,9 @@ class TwoLevelLearner(Stateful):
         word_class: Array,
         scale: Array | None = None,
         counts: Array | None = None,
-        pairs: Ints64 | None = None,
+        ngrams: Ints64 | None = None,
     ) -> None:
-        """Initialise parameters: see `PilotSample.solve`; pairs of last tokens have vectors.
+        """Initialise parameters: see `PilotSample.solve`; ngrams of last tokens have vectors.
 
         Without ``scale`` (P,) and ``counts`` (V,) the first weights are good for loading alone.
         """
@@ -180,8 +180,8 @@ class TwoLevelLearner(Stateful):
         counts = np.zeros(self.n_words) if counts is None else counts
         self.directions, self.shift, self.word_class = directions, shift, word_class
         self.layout = layout = ClassLayout(word_class.astype(np.intp))
-        self.pilot = self.pair_counts = None
-        self.direct = DirectConnections(settings.n_direct, self.n_words, n_components, pairs)
+        self.pilot = self.ngram_counts = None
+        self.direct = DirectConnections(settings.n_direct, self.n_words, n_components, ngrams)
         if settings.n_experts == 0 or not settings.softmax_words:
             self.moments = Moments(n_components, self.n_words)
         if settings.n_experts != 0:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from esnlm.features.spectral import SpectralWordFeatures
 from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens
-from esnlm.readouts.class_based.direct_connections import PairCounts
+from esnlm.readouts.class_based.direct_connections import NgramCounts
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import on_device
@@ -274,7 +274,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     def _find_pairs(self, stream: TokenStream) -> None:
         """Set the most frequent pairs of successive tokens, counted piece by piece."""
         starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
-        counts = PairCounts(self.n_tokens)
+        counts = NgramCounts(self.n_tokens)
         for first in range(0, len(stream.tokens), PIECE):
             piece = stream.tokens[first : first + PIECE]
             inside = starts[(starts > first) & (starts < first + len(piece))] - first
