@@ -72,9 +72,10 @@ MODELS = {
     "kneser-ney": Model("modified Kneser-Ney 5-gram", "ngram --order 5"),
     "kenlm": Model("the same by KenLM"),
     "direct": Model(
-        "direct connections alone: last three tokens and pairs, linear",
+        "direct connections alone: last three tokens and n-grams, linear",
         "train --units 512 --spectral-radius 0 --input-scaling 0 --leak-rate 1",
     ),
+    "default": Model("esnlm train as it is: 640 leaky units, direct connections", "train"),
     "traces": Model("with leaky traces: radius 0 with leak", "train", "units"),
     "reservoir": Model("with the reservoir", "train --topology offsets", "units"),
     "esn+mlp": Model(
