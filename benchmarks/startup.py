@@ -1,22 +1,26 @@
 """How long until something runs: the import, and the first compiled call with an empty cache?
 
-    python benchmarks/startup.py
+    python benchmarks/startup.py [TEXT MODEL ...]
 
 The peer of the import is an interpreter that does nothing; of the first call, the same call in a
-later process, which finds the compiled code in the cache.
+later process, which finds the compiled code in the cache. With a text of few lines and models, how
+long ``esnlm evaluate`` takes beside the import of the libraries that the model needs.
 """
 
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from _report import report
 from _report import row as report_row
 from _report import seconds as seconds_of
 
+LIBRARIES = "import numpy, numba, sklearn.base, scipy.sparse.linalg"
 FIRST_CALL = """
 import time
 import numpy as np
@@ -35,13 +39,25 @@ def main() -> None:
         row(
             "from esnlm import Reservoir",
             seconds("from esnlm import Reservoir"),
-            seconds("import numpy, numba, sklearn.base, scipy.sparse.linalg"),
+            seconds(LIBRARIES),
             "import of numpy, numba, scipy and scikit-learn",
             "",
         ),
         *(first_call(topology) for topology in ("random", "offsets")),
     ]
-    report("startup", rows)
+    if sys.argv[1:]:
+        text, *models = sys.argv[1:]
+        rows += [evaluation(text, Path(model)) for model in models]
+    report("startup", rows, merge=True)
+
+
+def evaluation(text: str, model: Path) -> dict[str, Any]:
+    is_network = "network" in json.loads((model / "config.json").read_text())
+    libraries = f"{LIBRARIES}, torch" if is_network else LIBRARIES
+    command = f"assert main(['evaluate', {str(model)!r}, {text!r}]) == 0"
+    ours, peer = seconds(f"from esnlm.__main__ import main; {command}"), seconds(libraries)
+    name, setting = f"evaluate, {text}", f"{model.name}; peer: {libraries}"
+    return report_row(name, setting, ours, peer, "s", target="ratio <= 2", met=ours <= 2 * peer)
 
 
 def first_call(topology: str) -> dict[str, Any]:
