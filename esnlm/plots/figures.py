@@ -131,6 +131,12 @@ def legend(figure: Figure, axis: Axes, n_columns: int, fontsize: int = 10) -> No
     figure.legend(*axis.get_legend_handles_labels(), ncols=n_columns, **place)
 
 
+def legend_below(axis: Axes, n_columns: int, title: str | None = None) -> None:
+    """Put the legend of a panel below its axis, where it covers no data."""
+    place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}
+    axis.legend(frameon=False, fontsize=8, title=title, ncols=n_columns, **place)
+
+
 def save(figure: Figure, path: Path, legend_of: Axes | None = None, n_columns: int = 2) -> None:
     """Write a PNG, which appears whole or not at all, with the `legend` of a panel if given."""
     if legend_of is not None:

@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from scipy.stats import norm
 
-from esnlm.plots.figures import BLUE, COLOURS, ORANGE, panels, plain_log, save
+from esnlm.plots.figures import BLUE, COLOURS, ORANGE, legend_below, panels, plain_log, save
 from esnlm.reservoir.timescales import (
     closest_gaussian,
     closest_inverse_gamma,
@@ -161,7 +161,7 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             first.plot(points["lag"], points["share"], **look)
     of = f" of {models[table['model'].iloc[0]]}" if len(models) == 1 else ""
     first.set_title(f"What is left of a word in the states{of}", loc="left", fontsize=10)
-    first.legend(frameon=False, fontsize=8, handlelength=4)
+    legend_below(first, 2)
     for axis, groups in zip(others, apart, strict=True):
         _plot_groups(axis, groups)
         name = f"{models[groups['model'].iloc[0]]}, " if len(models) > 1 else ""
@@ -170,7 +170,7 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     last = int(table["lag"].max())
     for axis in (first, *others):
         axis.set(yscale="log", xlabel="tokens since the word")
-        axis.set_ylabel("difference of the states, share of the first", fontsize=9)
+        axis.set_ylabel("difference, share of the first", fontsize=9)
         axis.set_ylim(bottom=max(LEAST_SHARE, axis.get_ylim()[0]))
         axis.set_xticks(range(0, last + 1, max(1, -(-last // 10))))
         plain_log(axis.yaxis, subs=(1, 2, 5))
@@ -192,10 +192,11 @@ def _plot_groups(axis: Axes, table: pd.DataFrame) -> None:
     last = groups.ngroups - 1
     for i, (_, lags) in enumerate(groups):
         is_named = last < 6 or i in (0, last // 2, last)
-        name = f"mean timescale {lags['assigned'].iloc[0]:.3g}" if is_named else None
+        timescale = lags["assigned"].iloc[0]
+        name = f"{timescale:,.{0 if timescale >= 10 else 2}f}" if is_named else None
         look = _MARKS | {"color": colormaps["viridis"](0.9 * i / last), "label": name}
         axis.plot(lags["lag"], lags["share"], **look)
-    axis.legend(frameon=False, fontsize=8)
+    legend_below(axis, 3, "mean timescale")
 
 
 def _line(axis: Axes, times: Floats, **style: Any) -> None:

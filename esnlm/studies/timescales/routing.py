@@ -13,7 +13,7 @@ import pandas as pd
 
 from esnlm.evaluation.token_groups import Grouping
 from esnlm.models.language_model import LanguageModel
-from esnlm.plots.figures import panels, plain_log, save, style
+from esnlm.plots.figures import legend_below, panels, plain_log, save, style
 from esnlm.studies.timescales.ablation import ROUTING
 from esnlm.text.corpus import TokenStream
 from esnlm.utils.arrays import Floats, Ints64
@@ -101,6 +101,5 @@ def plot_routing(rows: Sequence[dict[str, Any]], path: Path) -> None:
             ylabel="perplexity, as a multiple of the whole model's",
         )
         plain_log(axis.xaxis)
-        below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 3}
-        axis.legend(frameon=False, fontsize=8, title=titles[str(by)], **below)
+        legend_below(axis, 3, titles[str(by)])
     save(figure, path)
