@@ -235,11 +235,12 @@ def direct() -> Iterator[Any]:
 
     for n_tokens, n_components in product((1, 3, 40), UNITS):
         rng = np.random.default_rng(n_components)
-        made = DirectConnections(2, n_tokens, n_components, np.arange(0, n_tokens**2, 2))
-        last, Z = rng.integers(-1, n_tokens, (50, 2)), np.zeros((50, n_components), np.float32)
+        ngrams = np.arange(0, n_tokens**2 + n_tokens**3, 3)
+        made = DirectConnections(3, n_tokens, n_components, ngrams)
+        last, Z = rng.integers(-1, n_tokens, (50, 3)), np.zeros((50, n_components), np.float32)
         made.step(last, rng.standard_normal(Z.shape).astype(np.float32), 0.1)
         made.add_to(Z, last)
-        yield Z, made.pair_squares
+        yield Z, made.ngram_squares
 
 
 _ALL = (harvest, statistics, readouts, mixtures, features, ngrams, direct, vectors)
