@@ -13,7 +13,7 @@ from esnlm.__main__ import main
 from esnlm.runs.grid import read_rows
 from esnlm.studies.elman import command as elman
 from esnlm.studies.elman.assignments import ASSIGNMENTS, context_experts, word_clusters
-from esnlm.studies.elman.experts import describe_experts, gate_information
+from esnlm.studies.elman.experts import ExpertsTable, describe_experts, gate_information
 from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, principal_components
 from esnlm.studies.elman.presets import PRESETS, Settings, preset
 from esnlm.studies.elman.run import fit_readout, run_readout
@@ -89,6 +89,8 @@ def test_table_of_experts(small):
     assert sum(float(row["gate_share"]) for row in rows) == pytest.approx(1.0, abs=1e-4)
     text = (small / "experts.md").read_text()
     assert "12 units, 2 word features, 2 experts" in text
+    assert ExpertsTable(12, 2, 2, small).is_written
+    assert not ExpertsTable(2, 2, 2, small).is_written  # whose title ends the other's
     assert "length of the sentence" in text
 
 

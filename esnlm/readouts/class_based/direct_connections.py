@@ -41,10 +41,8 @@ class DirectConnections(Stateful):
         self, n_direct: int, n_tokens: int, n_components: int, ngrams: Ints64 | None = None
     ) -> None:
         self.ngrams = np.empty(0, dtype=np.int64) if ngrams is None else ngrams
-        shape, ngram_shape = (
-            (n_direct, n_tokens + 1, n_components),
-            (len(self.ngrams), n_components),
-        )
+        shape = n_direct, n_tokens + 1, n_components
+        ngram_shape = len(self.ngrams), n_components
         self.coef = np.zeros(shape, dtype=np.float32)
         self.ngram_coef = np.zeros(ngram_shape, dtype=np.float32)
         # Zeros take no memory until they are written to.

@@ -166,7 +166,7 @@ class TwoLevelLearner(Stateful):
         counts: Array | None = None,
         ngrams: Ints64 | None = None,
     ) -> None:
-        """Initialise parameters: see `PilotSample.solve`; ngrams of last tokens have vectors.
+        """Initialise parameters: see `PilotSample.solve`; n-grams of last tokens have vectors.
 
         Without ``scale`` (P,) and ``counts`` (V,) the first weights are good for loading alone.
         """

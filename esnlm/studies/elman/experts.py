@@ -45,7 +45,7 @@ class ExpertsTable:
     def is_written(self) -> bool:
         """Whether the folder has the table of this mixture."""
         page = self.folder / "experts.md"
-        return page.exists() and self.title in page.read_text(encoding="utf-8")
+        return page.exists() and f"\n{self.title}" in page.read_text(encoding="utf-8")
 
     def write(self, readout: Any, states: Array, corpora: Corpora) -> None:
         """Write both files from a fitted mixture and the states (T, n_units) of the test corpus."""
