@@ -36,6 +36,7 @@ RESERVOIRS: dict[str, dict[str, Any]] = {
     "relu": {"activation": "relu", "leak_rate": 0.8, "spectral_radius": 0.9},
     "identity": {"activation": "identity", "leak_rate": 0.5, "degree": 30},
     "half full": {"degree": 30},
+    "traces": {"topology": "diagonal", "spectral_radius": 0.0, "bias_scaling": 0.3},
 }
 
 
@@ -80,7 +81,7 @@ def test_text_read_in_pieces_is_text_read_at_once(kind: type) -> None:
     torch.testing.assert_close(end, last)
 
 
-@pytest.mark.parametrize("name", ["paper", "offsets", "small world", "half full"])
+@pytest.mark.parametrize("name", ["paper", "offsets", "small world", "half full", "traces"])
 @pytest.mark.parametrize("steps", [1, 64])
 def test_sequences_of_all_lengths_are_harvested_at_once(
     name: str, steps: int, monkeypatch: pytest.MonkeyPatch

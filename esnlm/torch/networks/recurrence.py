@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from esnlm.kernels.vectors import decayed_sums
 from esnlm.torch.device import full_precision
 from esnlm.utils.arrays import Array, Bools, Ints64
 
@@ -101,6 +102,18 @@ class Recurrence(nn.Module):
                 state, _ = self.step(state.mul_(keep[t]), drive, t)
                 hidden.index_copy_(0, target[t], state.t().contiguous())
         return hidden[:n]
+
+    def harvest_uncoupled(self, drive: Drive, rows: Ints64, ends: Ints64) -> Tensor:
+        """Hidden (n, n_units) of sequences end to end, of units without coupling, on a CPU.
+
+        Column ``rows[t]`` of the first step of ``drive`` is the input at place t; sequences end
+        before the places ``ends``. Many times as fast as step by step.
+        """
+        with torch.no_grad(), full_precision(self.leak):
+            active = self.activate(drive(0, self.start(int(rows.max(initial=-1)) + 1)))
+            hidden = (self.leak * active).t().contiguous()[torch.from_numpy(rows)]
+            decayed_sums(hidden.numpy(), (1 - self.leak[:, 0]).numpy(), ends, False)
+        return hidden
 
     def forward(self, drives: Tensor, state: Tensor, truncate: int | None = None) -> Tensor:
         """States (T, n_units, B) of drives of that shape, with a gradient to both arguments.
