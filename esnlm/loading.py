@@ -15,7 +15,7 @@ from esnlm.storage.model_folder import unchecked_config
 def load_model(folder: str | Path, *, device: str | None = None) -> SequenceModel:
     """Load the model, of any kind, that ``save`` wrote into ``folder``, or transformers' GPT-2.
 
-    A file of n-grams in the ARPA format (``.arpa``, ``.arpa.gz``) is a model, too.
+    A file of n-grams in the ARPA format, plain or ``.gz``, is a model, too.
 
     With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
     too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
@@ -23,7 +23,7 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     another version; ValueError: torch is not installed, cannot compute the model or has no such
     device.
     """
-    if Path(folder).is_file() and Path(folder).name.endswith((".arpa", ".arpa.gz")):
+    if Path(folder).is_file():
         return read_arpa(folder)
     put_back(Path(folder))
     # Unchecked: the class that loads the folder says what is wrong with it.

@@ -103,7 +103,12 @@ def test_a_packed_file_is_a_model_too(capsys):
     assert Path("a.arpa.gz").read_bytes() == Path("b.arpa.gz").read_bytes()
     write_arpa(model, "a.arpa")
     assert gzip.decompress(Path("a.arpa.gz").read_bytes()) == Path("a.arpa").read_bytes()
-    assert load_model("a.arpa.gz").score(DOCS) == load_model("a.arpa").score(DOCS)
+    Path("a.LM").write_bytes(Path("a.arpa").read_bytes())  # whatever its name
+    for name in ("a.arpa.gz", "a.LM"):
+        assert load_model(name).score(DOCS) == load_model("a.arpa").score(DOCS)
+    Path("text.txt").write_text("a b\n")
+    with pytest.raises(CorpusError, match=r"text\.txt is .* or a model folder"):
+        load_model("text.txt")
 
 
 def test_a_file_of_another_program(capsys):

@@ -138,13 +138,15 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
     """
     place = Path(path)
     try:
-        with (gzip.open(place, "rt", encoding="utf-8") if place.suffix == ".gz"
+        with (gzip.open(place, "rt", encoding="utf-8") if place.suffix.lower() == ".gz"
               else open(place, encoding="utf-8")) as file:  # fmt: skip
             tables = list(_tables(iter(file)))
     except FileNotFoundError:
         raise CorpusError(f"no such file: {place}") from None
     except (EOFError, ValueError, gzip.BadGzipFile) as error:
-        raise CorpusError(f"{place} is not a whole ARPA file: {error}") from error
+        raise CorpusError(
+            f"{place} is not a whole ARPA file: {error}; expected that, or a model folder"
+        ) from error
     words = [row[0] for row, _, _ in tables[0]]
     if UNKNOWN not in words and UNKNOWN.upper() in words:  # as CMU, IRSTLM and Kaldi spell it
         for table in tables:
