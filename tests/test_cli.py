@@ -318,7 +318,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --reset daily", '"daily" for --reset. Choose from: "sentence"'),
         ("train text --out m --activation relu --spectral-radius 9 --reset never", "diverge"),
         ("evaluate none text", "no such model folder: none"),
-        ("evaluate text text", "no such model folder: text"),
+        ("evaluate text text", "it has no counts of n-grams; expected one, or a model folder"),
         ("train text --out m --seed -1", "expected an integer of at least 0, got '-1'"),
         ("generate none --seed 0.5", "expected an integer of at least 0, got '0.5'"),
         ("generate none", "no such model folder: none"),

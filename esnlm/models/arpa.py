@@ -145,7 +145,7 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
         raise CorpusError(f"no such file: {place}") from None
     except (EOFError, ValueError, gzip.BadGzipFile) as error:
         raise CorpusError(
-            f"{place} is not a whole ARPA file: {error}; expected that, or a model folder"
+            f"{place} is not a whole ARPA file: {error}; expected one, or a model folder"
         ) from error
     words = [row[0] for row, _, _ in tables[0]]
     if UNKNOWN not in words and UNKNOWN.upper() in words:  # as CMU, IRSTLM and Kaldi spell it
