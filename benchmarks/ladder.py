@@ -55,9 +55,8 @@ class Model(NamedTuple):
     fills: str = "once"
     #: Options of networks: of runs of up to two passes, and of longer ones.
     regularised: tuple[str, str] = ("", "")
-    #: A mixture with Kneser-Ney 5-grams: the model that ``n_members`` runs are of.
-    mixes: str = ""
-    n_members: int = 1
+    #: A mixture with Kneser-Ney 5-grams: the models that share the budget.
+    mixes: tuple[str, ...] = ()
 
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
@@ -102,6 +101,11 @@ MODELS = {
         "steps",
         ("", "--plan weight_decay=0.075"),
     ),
+    "lstm-wide": Model(
+        "LSTM, 512 units: size and settings of one written outside of this repository",
+        f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_CARE}",
+        "steps",
+    ),
     "gpt": Model(
         "GPT, 256 dimensions, 2 layers, rotary positions, Muon",
         f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon",
@@ -109,13 +113,15 @@ MODELS = {
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
+_PAIRS = {f"2-{name}": (name, name) for name in ("esn+mlp", "lstm", "gpt")}
+_PAIRS["esn+mlp+gpt"] = ("esn+mlp", "gpt")
 MODELS |= {
-    f"{prefix}{name}+kn": Model(says, fills="steps", mixes=name, n_members=n_members)
-    for name in ("esn+mlp", "lstm", "gpt")
-    for prefix, n_members, says in (
-        ("", 1, "interpolated with Kneser-Ney 5-grams"),
-        ("2-", 2, "two of half the budget each, and Kneser-Ney 5-grams"),
+    f"{name}+kn": Model(says, fills="steps", mixes=mixes)
+    for says, mixtures in (
+        ("interpolated with Kneser-Ney 5-grams", {pair[0]: pair[:1] for pair in _PAIRS.values()}),
+        ("two of half the budget each, and Kneser-Ney 5-grams", _PAIRS),
     )
+    for name, mixes in mixtures.items()
 }
 
 
@@ -231,16 +237,16 @@ def _mixtures(
 ) -> Iterable[Trained]:
     """The mixture of members that share a budget, its weights found on the validation text.
 
-    Member k is the run of the seed plus k. The time of counting n-grams and of finding weights
-    is added to that of the members.
+    The second member of a name is the run of the next seed. The time of counting n-grams and of
+    finding weights is added to that of the members.
     """
-    model = MODELS[name]
+    mixes = MODELS[name].mixes
     members: list[Trained] = []
-    for k in range(model.n_members):
-        member = runs.of_seed(runs.seed + k)
-        members += _runs(member, model.mixes, budget / model.n_members, options)
+    for k, member in enumerate(mixes):
+        of_seed = runs.of_seed(runs.seed + mixes[:k].count(member))
+        members += _runs(of_seed, member, budget / len(mixes), options)
     members += _runs(runs, "kneser-ney", budget, options)
-    if len(members) == model.n_members + 1:
+    if len(members) == len(mixes) + 1:
         yield runs.mixed(f"{name}-for-{budget:.0f}-s", members, options.validation)
 
 
