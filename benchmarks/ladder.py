@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _ladder_report import plot, plot_frozen, table
-from _ladder_runs import SIZES, Runs, Trained, esnlm, first_row, scores_of, validation_of
+from _ladder_runs import SIZES, Care, Runs, Trained, esnlm, first_row, scores_of, validation_of
 from _measured import measured
 from _report import commit, machine
 
@@ -53,8 +53,7 @@ class Model(NamedTuple):
     says: str
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
-    #: Options of networks: of runs of up to two passes, and of longer ones.
-    regularised: tuple[str, str] = ("", "")
+    care: Care = Care()
     #: A mixture with Kneser-Ney 5-grams: the models that share the budget.
     mixes: tuple[str, ...] = ()
 
@@ -81,35 +80,37 @@ MODELS = {
         "with a nonlinear readout",
         "train --model esn+mlp --device cpu --plan bf16=true",
         "steps",
-        ("", "--option token_dropout=0.3 --plan weight_decay=1.5"),
+        Care(1080, "--option token_dropout=0.3"),
     ),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",
         f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine",
         "steps",
-        ("--dropout 0", "--dropout 0.1 --plan weight_decay=0.025"),
+        Care(18, "--dropout 0.1", "--dropout 0"),
     ),
     "esn+mlp-trained": Model(
         "the same, its inputs trained through fixed decays",
         "train --model esn+mlp --device cpu --plan bf16=true --option trained_inputs=true",
         "steps",
-        ("", "--option token_dropout=0.3 --plan weight_decay=1.5"),
+        Care(1080, "--option token_dropout=0.3"),
     ),
     "lstm": Model(
         "LSTM, 384 units, softmax in two levels",
         f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_CARE}",
         "steps",
-        ("", "--plan weight_decay=0.075"),
+        Care(54),
     ),
     "lstm-wide": Model(
         "LSTM, 512 units: size and settings of one written outside of this repository",
         f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_CARE}",
         "steps",
+        Care(54),
     ),
     "gpt": Model(
         "GPT, 256 dimensions, 2 layers, rotary positions, Muon",
         f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon",
         "steps",
+        Care(450),
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
@@ -226,7 +227,7 @@ def _runs(runs: Runs, name: str, budget: float, options: argparse.Namespace) -> 
     if model.mixes:
         return _mixtures(runs, name, budget, options)
     if model.fills == "steps":
-        return runs.of_steps(name, arguments, budget, model.regularised)
+        return runs.of_steps(name, arguments, budget, model.care)
     if model.fills == "units":
         return runs.of_units(name, arguments, budget, options.sizes)
     return runs.once(name, arguments, budget)

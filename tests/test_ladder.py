@@ -186,15 +186,17 @@ def test_no_larger_size_is_made_after_one_that_is_worse_on_validation_text(
 def test_steps_fill_the_budget(modules: Any) -> None:
     # The run of one step comes first and takes what only a first run does.
     foretold = Foretold(modules, lambda steps: 7 + 0.3 * steps + 90 * (steps == 1))
-    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ("--a", "--b 1"))
+    care = modules.ladder_runs.Care(60.0, "--b 1")
+    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, care)
     assert foretold.made == [1, 32, 160, found.steps]
     assert 0.96 * 300 < found.used.seconds <= 0.97 * 300
-    assert found.command.startswith("--rate=1 --b 1 --plan")  # hundreds of passes
+    a_pass = foretold.runs.n_predicted
+    decay = f"--rate=1 --b 1 --plan weight_decay={60 / a_pass:.3g} --plan steps="
+    assert found.command.startswith(decay)  # hundreds of passes
     foretold.runs.n_predicted = found.steps
-    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ("--a", "--b 1"))
-    assert found.command.startswith("--rate=1 --a --plan")  # one
-    ended = foretold.runs.of_steps("lstm", [], 20.0, ("--a", "--b 1"))  # at the last short run
-    assert list(ended) == []
+    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, care)
+    assert found.command.startswith("--rate=1 --plan steps=")  # one
+    assert list(foretold.runs.of_steps("lstm", [], 20.0, care)) == []  # at the last short run
     with pytest.raises(ValueError, match=r"longer, got 1\.0 s for 64 steps"):
         modules.ladder_runs.steps_that_fit([2.0, 1.0], (16, 64), 60.0)
 
