@@ -38,7 +38,7 @@ class Care(NamedTuple):
 
     decay: float = 0.0  #: weight decay times the steps of a pass
     options: str = ""  #: others, of more than a pass
-    once: str = ""
+    once: str = ""  #: of a pass or less
 
     def of(self, n_steps: int, steps_a_pass: float) -> str:
         """Return the options of a run of so many steps."""
