@@ -20,8 +20,8 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
     too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
     and all else by the core. ModelFormatError: the folder is missing, incomplete, altered or of
-    another version; ValueError: torch is not installed, cannot compute the model or has no such
-    device.
+    another version; CorpusError: the file is no ARPA file; ValueError: torch is not installed,
+    cannot compute the model or has no such device.
     """
     if Path(folder).is_file():
         return read_arpa(folder)
