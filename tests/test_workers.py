@@ -235,11 +235,14 @@ def test_parts_that_one_worker_cannot_do_are_done_by_others(
         assert [message.partition("(")[0] for message in ours] == ["no shards here "]
 
 
-def test_a_task_that_was_left_to_workers_that_are_gone_is_done_by_a_new_one(cluster: Any) -> None:
-    from esnlm.runs.cluster import connected
+def test_a_task_that_was_left_to_workers_that_are_gone_is_done_by_a_new_one() -> None:
+    from esnlm.runs.cluster import connected, local_cluster
 
-    cluster.scale(1)
-    with connected(cluster.scheduler_address, starts_processes=False) as client:
+    # A cluster that has lost no worker yet: that would let the task go some time later.
+    with (
+        local_cluster(1, {"OMP_NUM_THREADS": "1"}) as cluster,
+        connected(cluster.scheduler_address, starts_processes=False) as client,
+    ):
         future = client.submit(abs, -7, workers=["tcp://127.0.0.1:1"], pure=False)
         with pytest.raises(TimeoutError):
             future.result(timeout=0.5)
