@@ -114,13 +114,14 @@ MODELS = {
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
-_PAIRS = {f"2-{name}": (name, name) for name in ("esn+mlp", "lstm", "gpt")}
-_PAIRS["esn+mlp+gpt"] = ("esn+mlp", "gpt")
+_MEMBERS = {f"2-{name}": (name, name) for name in ("esn+mlp", "lstm", "gpt")}
+_MEMBERS["esn+mlp+gpt"] = ("esn+mlp", "gpt")
+_MEMBERS["2-esn+mlp+gpt"] = ("esn+mlp", "esn+mlp", "gpt")
 MODELS |= {
     f"{name}+kn": Model(says, fills="steps", mixes=mixes)
     for says, mixtures in (
-        ("interpolated with Kneser-Ney 5-grams", {pair[0]: pair[:1] for pair in _PAIRS.values()}),
-        ("two of half the budget each, and Kneser-Ney 5-grams", _PAIRS),
+        ("interpolated with Kneser-Ney 5-grams", {pair[0]: pair[:1] for pair in _MEMBERS.values()}),
+        ("members of equal budgets, and Kneser-Ney 5-grams", _MEMBERS),
     )
     for name, mixes in mixtures.items()
 }
