@@ -189,12 +189,37 @@ def test_numbers_are_words():
         (FOREIGN.replace("\\2-grams", "\\3-grams"), "expected the 2-grams"),
         (FOREIGN.replace("-0.4\ta", "x\ta"), "could not convert"),
         (FOREIGN.replace("a b\n", "a c\n"), "'c' is no token of the vocabulary"),
+        (FOREIGN.replace("\tb\n", "\ta\n"), "f.arpa .* 'a' is there twice"),
+        (FOREIGN.replace("<s> a", "a b"), "f.arpa .* 'a b' is there twice"),
+        (
+            FOREIGN.replace("ngram 2=2", "ngram 2=2\nngram 3=1").replace(
+                "\n\\end", "\n\\3-grams:\n-0.1\tb a b\n\n\\end"
+            ),
+            "f.arpa .* context of a 3-gram is in no table",
+        ),
     ],
 )
 def test_damaged_files_are_refused(text: str, message: str):
     Path("f.arpa").write_text(text)
     with pytest.raises(CorpusError, match=message):
         read_arpa("f.arpa")
+
+
+def test_any_damage_of_a_packed_file_is_named():
+    packed = gzip.compress(FOREIGN.encode())
+    for place in range(10, len(packed)):  # before that are the time and other notes
+        damaged = bytearray(packed)
+        damaged[place] ^= 0x55
+        Path("f.arpa.GZ").write_bytes(damaged)
+        with pytest.raises(CorpusError, match=r"f\.arpa\.GZ is not"):
+            read_arpa("f.arpa.GZ")
+    write_arpa(NgramLanguageModel(order=2, tokenizer="word").fit(DOCS), "g.arpa.GZ")
+    assert read_arpa("g.arpa.GZ").order == 2
+
+
+def test_a_byte_order_mark_is_no_text():
+    Path("f.arpa").write_text(FOREIGN, "utf-8-sig")
+    np.testing.assert_allclose(read_arpa("f.arpa").log_likelihood("a")[0][0], -0.1 * math.log(10))
 
 
 @pytest.mark.parametrize("reset", ["document", "never"])

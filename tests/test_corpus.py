@@ -58,6 +58,8 @@ def test_documents_do_not_cross_files(tmp_path: Path):
         ("empty", b"", "the corpus is empty"),
         ("blank", b"\n \n", "the corpus is empty"),
         ("false.gz", b"not gzip", "not a whole gzip file"),
+        ("false.GZ", b"not gzip", "not a whole gzip file"),
+        ("latin.gz", gzip.compress(b"caf\xe9")[:-8] + bytes(8), "not a whole gzip file"),
         ("cut.gz", gzip.compress(TEXT.encode() * 99, mtime=0)[:-9], "not a whole gzip file"),
     ],
 )

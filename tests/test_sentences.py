@@ -88,6 +88,8 @@ def test_long_lines_are_cut_at_spaces(tmp_path: Path, monkeypatch):
     parts = ["one two", "three", "four", "five", "six", "seven", "a", "bcdefghi", "ten", "eleven"]
     assert list(TextCorpus(tmp_path / "a", "line")) == parts
     assert list(TextCorpus(tmp_path / "a", "file")) == [whole]
+    (tmp_path / "a").write_text(whole, "utf-8-sig")
+    assert list(TextCorpus(tmp_path / "a", "line")) == parts
     batches = list(SentenceStream(TextCorpus(tmp_path), n_characters=1).batches())
     assert [text for batch in batches for text in batch.texts] == parts
     again = SentenceStream(TextCorpus(tmp_path)).batches(batches[3].position)

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,7 +18,7 @@ from esnlm.ngrams.counts import Ints, find
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.atomic import file_aside, write_whole
 from esnlm.text.backends import BEGIN, END, UNKNOWN
-from esnlm.text.corpus import CorpusError
+from esnlm.text.corpus import CorpusError, opened_text
 from esnlm.text.tokenizers import Tokenizer
 
 _LN10 = float(np.log(10))
@@ -96,7 +97,7 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
 
 def _packed(file: IO[bytes], path: Path) -> AbstractContextManager[Any]:
     """Return a writer that packs where the path ends in ``.gz``, to the same bytes at any time."""
-    if path.suffix != ".gz":
+    if path.suffix.lower() != ".gz":
         return nullcontext(file)
     return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
 
@@ -138,12 +139,11 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
     """
     place = Path(path)
     try:
-        with (gzip.open(place, "rt", encoding="utf-8") if place.suffix.lower() == ".gz"
-              else open(place, encoding="utf-8")) as file:  # fmt: skip
+        with opened_text(place) as (file, _):
             tables = list(_tables(iter(file)))
     except FileNotFoundError:
         raise CorpusError(f"no such file: {place}") from None
-    except (EOFError, ValueError, gzip.BadGzipFile) as error:
+    except ValueError as error:
         raise CorpusError(
             f"{place} is not a whole ARPA file: {error}; expected one, or a model folder"
         ) from error
@@ -166,6 +166,8 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
         ngrams = _numbered(tables, numbers, len(tokenizer))
     except KeyError as error:
         raise CorpusError(f"{place}: {error.args[0]!r} is no token of the vocabulary") from None
+    except ValueError as error:
+        raise CorpusError(f"{place} is not a whole ARPA file: {error}") from None
     model = NgramLanguageModel(order=len(tables), tokenizer=tokenizer)
     model.tokenizer_, model.n_tokens_, model.ngrams_ = tokenizer, len(tokenizer), ngrams
     return model
@@ -178,7 +180,7 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
     """
     texts = (line.strip(_SPACES) for line in lines)
     for text in texts:
-        if text == "\\data\\":
+        if text.removeprefix("\ufeff") == "\\data\\":
             break
     counts = []
     for text in texts:
@@ -212,6 +214,8 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
             yield table
     if text != "\\end\\":
         raise ValueError(f"expected \\end\\, got {text!r}")
+    for _ in lines:  # the checksum of a packed file is at its end
+        pass
 
 
 def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> BackoffNgrams:
@@ -222,6 +226,9 @@ def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> Back
         tokens = tokens.reshape(len(table), order)
         values = np.array([row[1:] for row in table]).reshape(len(table), 2) * _LN10
         if order == 1:
+            words = [word for (word,), _, _ in table]
+            if len(set(words)) < len(words):
+                raise ValueError(f"{Counter(words).most_common(1)[0][0]!r} is there twice")
             whole = np.full((n_tokens, 2), [_NEVER * _LN10, 0.0])
             # Where one token begins and ends sentences, <s> has its back-off and </s> its log.
             np.maximum.at(whole[:, 0], tokens[:, 0], values[:, 0])
@@ -237,6 +244,8 @@ def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> Back
             keys = context * n_tokens + tokens[:, -1]
             rising = np.argsort(keys)
             keys, values = keys[rising], values[rising]
+            if twice := np.flatnonzero(np.diff(keys) == 0).tolist():
+                raise ValueError(f"{' '.join(table[rising[twice[0]]][0])!r} is there twice")
         for part, array in zip(columns, (keys, *values.T), strict=True):
             part.append(np.ascontiguousarray(array))
     return BackoffNgrams(n_tokens, *columns)

@@ -124,20 +124,21 @@ def opened_text(path: Path, encoding: str = "utf-8") -> Iterator[tuple[TextIO, B
     if path.is_dir():
         raise CorpusError(f"{path} is a folder, expected a text file")
     try:
-        with (
-            open(path, "rb") as raw,
-            TextIOWrapper(_plain(path, raw), encoding=encoding) as text,
-        ):
-            yield text, raw
-    except UnicodeError as error:
-        raise CorpusError(_not_in(encoding, path, error)) from error
+        try:
+            with (
+                open(path, "rb") as raw,
+                TextIOWrapper(_plain(path, raw), encoding=encoding) as text,
+            ):
+                yield text, raw
+        except UnicodeError as error:  # a damaged .gz is read to its checksum to say where
+            raise CorpusError(_not_in(encoding, path, error)) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
 
 
 def _plain(path: Path, raw: BinaryIO) -> Any:
     """Return the bytes of a file, unpacked where it is a ``.gz``."""
-    return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+    return gzip.GzipFile(fileobj=raw) if path.suffix.lower() == ".gz" else raw
 
 
 def _not_in(encoding: str, path: Path, error: UnicodeError) -> str:
@@ -248,9 +249,9 @@ def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
             raise CorpusError(
                 f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text{advice}"
             )
+        ends = len(read) < _LONGEST_LINE or read.endswith("\n")
         if number == 1 and not rest:
             read = read.removeprefix("\ufeff")
-        ends = len(read) < _LONGEST_LINE or read.endswith("\n")
         if not ends and " " not in read:
             raise CorpusError(
                 f"line {number} of {path} has {_LONGEST_LINE} characters or more without a space:"
