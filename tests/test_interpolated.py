@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, load_model
 from esnlm.__main__ import main
@@ -102,6 +104,20 @@ def test_what_cannot_be_interpolated_is_refused():
     for weights in ([0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 0.5]):
         with pytest.raises(ValueError, match="weights must be 2 shares that sum to 1, got"):
             InterpolatedModel([first, second], weights=weights)
+    with pytest.raises(ValueError, match="two fitted models at least, got 1"):
+        InterpolatedModel([first])
+    with pytest.raises(NotFittedError):
+        InterpolatedModel([first, NgramLanguageModel(2)])
+
+
+def test_copies_and_settings_follow_scikit_learn():
+    model = InterpolatedModel(three()).fit(HELD_OUT)
+    copy = clone(model)
+    assert copy.models == model.models
+    assert copy.weights_.tolist() == [1 / 3] * 3
+    copy.set_params(weights=[1.0, 0.0, 0.0])
+    assert copy.score(DOCS) == pytest.approx(model.models[0].score(DOCS))
+    assert copy.set_params(models=model.models[:2], weights=None).weights_.tolist() == [0.5, 0.5]
 
 
 def test_the_command_writes_a_model_of_models(capsys):

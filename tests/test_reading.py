@@ -126,13 +126,31 @@ def test_sentences_of_ones_own_are_followed() -> None:
         (lambda t: t.assign(word="the boy"), "row 1 of the corpus holds 'the boy', expected one"),
         (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
         (lambda t: t.assign(item=1), "has 1 item, expected two at least"),
-        (lambda t: t.sort_values("zone"), "must follow each other in the corpus"),
+        (lambda t: t.sort_values("zone"), "of each item must follow each other in the corpus"),
+        (lambda t: t.assign(sentence=t["zone"] % 2), "of each sentence must follow each other"),
+        (
+            lambda t: t.assign(sentence=[None, *t["zone"][1:]]),
+            "row 1 of the corpus has no sentence",
+        ),
+        (lambda t: t.assign(word=[None, *t["word"][1:]]), "row 1 of the corpus has no word"),
+        (
+            lambda t: t.assign(sentence=1, word=_marked(t)),
+            "leave out the rows of marks such as <s>",
+        ),
+        (lambda t: t.assign(reading_time=np.inf), "reading_time must hold finite numbers"),
         (lambda t: t.assign(reading_time=np.nan), "0 words have a reading time and all predictors"),
     ],
 )
 def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         reading_times(ngrams(), change(corpus()))
+
+
+def _marked(table: pd.DataFrame) -> list[str]:
+    """Return the words with <s> and </s> in place of those at the ends of each item."""
+    last = table["item"] != table["item"].shift(-1)
+    first = table["item"] != table["item"].shift()
+    return table["word"].mask(first, "<s>").mask(last, "</s>").tolist()
 
 
 def test_frequencies_and_keys_are_asked_for() -> None:

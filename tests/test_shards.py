@@ -185,6 +185,12 @@ def test_a_sentence_may_be_one_token(tmp_path: Path):
     assert [len(sentence) for sentence in sentences_of(shards)] == [1, 2]
 
 
+def test_marks_around_nothing_are_no_sentence(tmp_path: Path):
+    (tmp_path / "text").write_text("<s> the boy </s>\n<s> </s>\n<s> Mary </s>\n")
+    shards = prepare(tmp_path / "text", tmp_path / "out", WORDS)
+    assert [WORDS.decode(x) for x in sentences_of(shards)] == ["the boy", "Mary"]
+
+
 def test_folders_and_compressed_files_in_order_of_names(tmp_path: Path):
     folder = tmp_path / "texts"
     (folder / "sub").mkdir(parents=True)

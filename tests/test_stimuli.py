@@ -111,9 +111,23 @@ def test_bad_tables_are_refused_and_leave_nothing(
 def test_groups_are_texts_in_the_order_of_the_rows() -> None:
     stimuli = read_words("words.csv", "word", ["item"])
     assert stimuli.texts == ["the boy sees", "the dogs"]
-    assert stimuli.keys_of(1, 1) == {"zone": "2", "item": "8"}
+    assert stimuli.keys_of(1, 1, "dogs") == {"zone": "2", "item": "8"}
     assert read_words("words.csv", "word", []).texts == ["the boy sees the dogs"]
     assert read_texts("stimuli.csv", "sentence").texts[0] == "the boy, he sees"
+
+
+def test_rows_of_marks_do_not_shift_the_keys(capsys: Any) -> None:
+    Path("marked.csv").write_text("zone,word\n0,<s>\n1,the\n2,boy\n3,</s>\n")
+    arguments = ["evaluate", "model", "marked.csv", "--word-column", "word"]
+    assert main([*arguments, "--surprisal-csv", "w.csv"]) == 2
+    assert "leave out the rows of marks such as <s> and </s>" in capsys.readouterr().err
+    assert not Path("w.csv").exists()
+
+
+def test_texts_with_commas_do_not_shift_the_columns() -> None:
+    Path("commas.csv").write_text("item,text\n1,Well, the boy\n2,So, the dog\n")
+    with pytest.raises(CorpusError, match="more fields in its rows than in its header"):
+        read_texts("commas.csv", "text")
 
 
 def test_a_damaged_table_is_refused() -> None:

@@ -152,6 +152,12 @@ def test_suites_are_read_from_files_folders_and_archives(tmp_path: Path):
     assert read_suites(folder) == suites
 
 
+def item_of(*texts: str | None, number: int | None = None) -> dict[str, Any]:
+    """Return an item of one condition; all its regions have the number, or else their places."""
+    regions = [{"region_number": number or i, "content": each} for i, each in enumerate(texts, 1)]
+    return {"item_number": 1, "conditions": [{"condition_name": "match", "regions": regions}]}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -160,6 +166,8 @@ def test_suites_are_read_from_files_folders_and_archives(tmp_path: Path):
         (suite(meta={"name": "number", "metric": "mean"}), "the metric of suite number is 'mean'"),
         (suite(items=[]), "suite number has no items"),
         (suite(predictions=[]), "suite number has no predictions"),
+        (suite(items=[item_of("the", None)]), "'NoneType' object has no attribute 'strip'"),
+        (suite(items=[item_of("the", "boys", number=1)]), "regions of an item are called 1"),
         (suite(predictions=[{"formula": "(4;%match%"}]), "a prediction is no formula: .*match"),
         (
             suite(predictions=[{"formula": "(9;%match%) < 1"}]),

@@ -209,6 +209,8 @@ def test_punctuation_hangs_on_words_or_stands_apart():
     assert auto.to_json() == apart.to_json() != glued.to_json()
     assert "Well," in glued.vocabulary
     assert auto.parts_punctuation
+    marked = Tokenizer.train_words([f"<s> {text} </s>" for text in PROSE], punctuation="auto")
+    assert marked.vocabulary == auto.vocabulary
     assert not glued.parts_punctuation
     assert {"Well", ",", "don't", "!", "3.14", "<unk>", "(", "?"} <= set(auto.vocabulary)
     again = Tokenizer.from_json(auto.to_json(), bos=auto.bos, eos=auto.eos)

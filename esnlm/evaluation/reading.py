@@ -136,6 +136,12 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
                 f" expected {ITEM}, {WORD} and {TIME}"
             )
     words = corpus.reset_index(drop=True)
+    for column in words.columns.intersection([ITEM, WORD, "sentence"]):
+        if words[column].isna().any():
+            raise CorpusError(
+                f"row {int(words[column].isna().argmax()) + 1} of the corpus has no {column}: fill"
+                " it in, and read files with keep_default_na=False, as 'null' and 'NA' are words"
+            )
     words[WORD] = words[WORD].astype(str).str.strip()
     wrong = np.flatnonzero(words[WORD].map(lambda word: len(word.split())) != 1)
     if len(wrong):
@@ -147,14 +153,15 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
         words[TIME] = words[TIME].replace("", np.nan).astype(float)
     except ValueError as error:
         raise CorpusError(f"{TIME} must hold numbers: {error}") from error
+    if np.isinf(words[TIME]).any():
+        raise CorpusError(f"{TIME} must hold finite numbers, or NaN where there is none, got inf")
     n_items = words[ITEM].nunique()
     if n_items < 2:
         raise CorpusError(f"the corpus has {n_items} item, expected two at least: one is left out")
-    if (words[ITEM] != words[ITEM].shift()).sum() != n_items:
-        raise CorpusError(
-            "the words of an item must follow each other in the corpus: sort the rows"
-        )
-    if "sentence" not in words:
+    _check_order(words, [ITEM])
+    if "sentence" in words:
+        _check_order(words, [ITEM, "sentence"])
+    else:
         words["sentence"] = np.concatenate(
             [
                 [*sentence_numbers(part.tolist())]
@@ -162,6 +169,15 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
             ]
         )
     return words
+
+
+def _check_order(words: pd.DataFrame, keys: list[str]) -> None:
+    """Raise CorpusError unless rows of the same keys follow each other."""
+    begins = (words[keys] != words[keys].shift()).any(axis=1)
+    if begins.sum() != len(words[keys].drop_duplicates()):
+        raise CorpusError(
+            f"the words of each {keys[-1]} must follow each other in the corpus: sort the rows"
+        )
 
 
 def sentence_numbers(words: Sequence[str]) -> Iterator[int]:
@@ -237,6 +253,11 @@ def _with_surprisal(
     else:
         texts = ["\n".join(_lines(part)) for _, part in words.groupby(ITEM, sort=False)]
         scores = model.surprisal(texts, context=context)
+        if scores["word"].tolist() != words[WORD].tolist():
+            raise CorpusError(
+                "the model reads other words than the corpus has: leave out the rows of marks such"
+                " as <s> and </s>"
+            )
         names = [*MEASURES, "entropy_bits", "rank", "n_unknown"]
         table = words.assign(**{name: scores[name] for name in names})
     return _with_lags(table, [name for name in MEASURES if name in table], lags)

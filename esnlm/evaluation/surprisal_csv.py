@@ -56,7 +56,7 @@ class SurprisalTable:
             if stimuli is not None:
                 if stimuli.by_word and not is_word:
                     continue
-                row |= stimuli.keys_of(row["document"] - 1, n_words)
+                row |= stimuli.keys_of(row["document"] - 1, n_words, row.get("word", ""))
             n_words += is_word
             row |= {"model": name, "string": row.get("string", row.get("word"))}
             yield [_written(row[column]) for column in self.columns]

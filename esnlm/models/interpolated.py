@@ -73,8 +73,12 @@ class InterpolatedModel(SequenceModel):
 
     def __post_init__(self) -> None:
         """Take tokenizer and vocabulary from the models."""
-        first, n = self.models[0], len(self.models)
-        for other in self.models[1:]:
+        if (n := len(self.models)) < 2:
+            raise ValueError(f"models must be two fitted models at least, got {n}")
+        for model in self.models:
+            model._check_fitted()
+        first, *others = self.models
+        for other in others:
             check_alike(first, other)
         weights = np.full(n, 1 / n) if self.weights is None else np.asarray(self.weights, float)
         if weights.shape != (n,) or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-6:
@@ -87,6 +91,16 @@ class InterpolatedModel(SequenceModel):
         )
         counts = (model.token_counts_ for model in self.models)
         self.token_counts_ = next((each for each in counts if each is not None), None)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set models or weights, and return self."""
+        super().set_params(**params)
+        self.__post_init__()
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Return one of the same models, as `fit` leaves them as they are."""
+        return type(self)(self.models, weights=self.weights)
 
     def fit(self, docs: Any, y: None = None) -> Self:
         """Find the weights that make held-out documents likeliest; the models stay as they are.

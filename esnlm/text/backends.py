@@ -51,6 +51,8 @@ def word_level(
         counts.update(text if kind == "char" else words_of(text))
     if not counts:
         raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
+    for mark in special[1:]:  # those around a line are no words, and not to be cut in pieces
+        del counts[mark]
     if kind == "word apart" or (kind == "word auto" and is_plain(counts)):
         kind, counts = "word apart", _pieces(counts)
     ranked = sorted(w for w in counts if w not in special)

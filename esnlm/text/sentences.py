@@ -116,8 +116,10 @@ def tokenize_sentences(
     parts = [np.zeros(0, dtype=np.int32)]
     lengths = np.zeros(len(texts), dtype=np.int64)
     counts: Counter[str] = Counter()
-    for i, (tokens_of_text,) in enumerate(framed(texts, tokenizer, "sentence")):
-        text = texts[i]
+    for i, (text, pieces) in enumerate(
+        zip(texts, framed(texts, tokenizer, "sentence"), strict=True)
+    ):
+        tokens_of_text = pieces[0] if pieces else parts[0]  # nothing between <s> and </s>
         if len(tokens_of_text) < (rules.min_length or 1):
             continue
         if rules.max_length is not None and len(tokens_of_text) > rules.max_length:

@@ -1,5 +1,6 @@
 """Stimuli in a table: a text a row, or a word a row, with keys of one's own beside."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +28,17 @@ class Stimuli:
     keys: Sequence[Sequence[tuple[str, ...]]]
     by_word: bool
 
-    def keys_of(self, document: int, word: int) -> dict[str, str]:
-        """Return the columns of a document and a word of it, both counted from 0."""
+    def keys_of(self, document: int, word: int, string: str) -> dict[str, str]:
+        """Return the columns of a document and a word of it, both counted from 0.
+
+        Raise CorpusError where the model has read another word than ``string`` there.
+        """
         keys = self.keys[document]
+        if self.by_word and self.texts[document].split()[word : word + 1] != [string]:
+            raise CorpusError(
+                f"the model reads {string!r} as word {word + 1} of {self.texts[document]!r:.80}:"
+                " leave out the rows of marks such as <s> and </s>"
+            )
         return dict(zip(self.columns, keys[min(word, len(keys) - 1)], strict=True))
 
 
@@ -45,7 +54,16 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
     separator = _SEPARATORS.get(Path(str(path).removesuffix(".gz")).suffix.lower(), ",")
     with opened_text(Path(path), encoding) as (file, _):
         try:
-            table = pd.read_csv(file, sep=separator, dtype=str, keep_default_na=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                table = pd.read_csv(
+                    file, sep=separator, dtype=str, keep_default_na=False, index_col=False
+                )
+        except pd.errors.ParserWarning:
+            raise CorpusError(
+                f"{path} has more fields in its rows than in its header: quote texts that hold"
+                f" {separator!r}"
+            ) from None
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(f"{path} is no table of a header and rows: {reason}") from error

@@ -1,6 +1,6 @@
 """Test suites in the JSON of SyntaxGym."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -90,13 +90,16 @@ def _suite(content: Any) -> Suite:
     items = tuple(
         Item(
             int(item["item_number"]),
-            {
-                str(condition["condition_name"]): {
-                    int(region["region_number"]): str(region["content"]).strip()
-                    for region in condition["regions"]
-                }
+            _by_name(
+                (
+                    str(condition["condition_name"]),
+                    _by_name(
+                        (int(region["region_number"]), region["content"].strip())
+                        for region in condition["regions"]
+                    ),
+                )
                 for condition in item["conditions"]
-            },
+            ),
         )
         for item in content["items"]
     )
@@ -111,3 +114,13 @@ def _suite(content: Any) -> Suite:
                     f" {condition}, which a prediction names"
                 )
     return Suite(str(name), formulas, items)
+
+
+def _by_name(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the pairs as a dict; raise SuiteError for two of one name."""
+    values: dict[Any, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise SuiteError(f"two conditions or regions of an item are called {name!r}")
+        values[name] = value
+    return values
