@@ -29,25 +29,6 @@ FILLED = 0.97
 SHORT = (1, 32, 160)
 
 
-class Care(NamedTuple):
-    """Options that regularise a network, of runs of more than a pass and of others.
-
-    A weight decay of λ at a rate of η forgets weights in 1 / (η λ) steps. What matters is how many
-    passes these are: on ten times the text the decay is a tenth.
-    """
-
-    decay: float = 0.0  #: weight decay times the steps of a pass
-    options: str = ""  #: others, of more than a pass
-    once: str = ""  #: of a pass or less
-
-    def of(self, n_steps: int, steps_a_pass: float) -> str:
-        """Return the options of a run of so many steps."""
-        if n_steps <= steps_a_pass:
-            return self.once
-        decay = f" --plan weight_decay={self.decay / steps_a_pass:.3g}" if self.decay else ""
-        return self.options + decay
-
-
 class Trained(NamedTuple):
     """A trained model: its folder, command, cost, and what it was given."""
 
@@ -103,24 +84,27 @@ class Runs:
             yield trained._replace(units=units)
 
     def of_steps(
-        self, name: str, options: Sequence[str], budget: float, care: Care
+        self, name: str, options: Sequence[str], budget: float, once: str = "", more: str = ""
     ) -> Iterator[Trained]:
-        """A network trained for as many steps as fit the budget; none where none do."""
+        """A network trained for as many steps as fit the budget; none where none do.
 
-        def of(steps: int, more: str) -> list[str]:
-            return [*options, *shlex.split(more), "--plan", f"steps={steps}"]
+        ``once`` are options of runs of up to one pass, ``more`` of longer ones.
+        """
+
+        def of(steps: int, own: str) -> list[str]:
+            return [*options, *shlex.split(own), "--plan", f"steps={steps}"]
 
         shorts = []
         for steps in SHORT:
-            short = self._trained(f"{name}-{steps}", of(steps, care.once), budget)
+            short = self._trained(f"{name}-{steps}", of(steps, once), budget)
             if short is None:
                 return
             shorts.append(short)
         steps = steps_that_fit([short.used.seconds for short in shorts[1:]], SHORT[1:], budget)
         if steps < 1:
             return
-        steps_a_pass = SHORT[-1] / shorts[-1].n_tokens * self.n_predicted
-        chosen = of(steps, care.of(steps, steps_a_pass))
+        passes = steps / SHORT[-1] * shorts[-1].n_tokens / self.n_predicted
+        chosen = of(steps, more if passes > 1 else once)
         # Not ended by the budget, since then there would be no model; the row says its time.
         trained = self._trained(f"{name}-for-{budget:.0f}-s", chosen, 0.0)
         if trained is not None:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _ladder_report import plot, plot_frozen, table
-from _ladder_runs import SIZES, Care, Runs, Trained, esnlm, first_row, scores_of, validation_of
+from _ladder_runs import SIZES, Runs, Trained, esnlm, first_row, scores_of, validation_of
 from _measured import measured
 from _report import commit, machine
 
@@ -53,7 +53,9 @@ class Model(NamedTuple):
     says: str
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
-    care: Care = Care()
+    #: Options of runs of up to one pass, and of longer ones.
+    once: str = ""
+    more: str = ""
     #: A mixture with Kneser-Ney 5-grams: the models that share the budget.
     mixes: tuple[str, ...] = ()
 
@@ -61,9 +63,9 @@ class Model(NamedTuple):
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
 _NETWORK = "--device cpu --plan bf16=true --plan pool=64 --learning-rate"
 #: What the recipes of `esn+mlp` and `gpt` have, for other networks.
-_CARE = (
+_LSTM = (
     "--batch-size 128 --plan betas='[0.9,0.98]' --plan weight_decay=0.05 --plan clip=1"
-    " --schedule warmup-hold-cosine --plan warmup=0.02"
+    " --schedule warmup-hold-cosine --plan warmup=0.02 --plan decay_passes=6.2"
 )
 MODELS = {
     "unigram": Model("unigrams", "ngram --order 1"),
@@ -80,37 +82,36 @@ MODELS = {
         "with a nonlinear readout",
         "train --model esn+mlp --device cpu --plan bf16=true",
         "steps",
-        Care(1080, "--option token_dropout=0.3"),
+        more="--option token_dropout=0.3",
     ),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",
-        f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine",
+        f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine --plan decay_passes=5.6",
         "steps",
-        Care(18, "--dropout 0.1", "--dropout 0"),
+        "--dropout 0",
+        "--dropout 0.1",
     ),
     "esn+mlp-trained": Model(
         "the same, its inputs trained through fixed decays",
         "train --model esn+mlp --device cpu --plan bf16=true --option trained_inputs=true",
         "steps",
-        Care(1080, "--option token_dropout=0.3"),
+        more="--option token_dropout=0.3",
     ),
     "lstm": Model(
         "LSTM, 384 units, softmax in two levels",
-        f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_CARE}",
+        f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_LSTM}",
         "steps",
-        Care(54),
     ),
     "lstm-wide": Model(
         "LSTM, 512 units: size and settings of one written outside of this repository",
-        f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_CARE}",
+        f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_LSTM}",
         "steps",
-        Care(54),
     ),
     "gpt": Model(
         "GPT, 256 dimensions, 2 layers, rotary positions, Muon",
-        f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon",
+        f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon"
+        " --plan decay_passes=0.28",
         "steps",
-        Care(450),
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
@@ -228,7 +229,7 @@ def _runs(runs: Runs, name: str, budget: float, options: argparse.Namespace) -> 
     if model.mixes:
         return _mixtures(runs, name, budget, options)
     if model.fills == "steps":
-        return runs.of_steps(name, arguments, budget, model.care)
+        return runs.of_steps(name, arguments, budget, model.once, model.more)
     if model.fills == "units":
         return runs.of_units(name, arguments, budget, options.sizes)
     return runs.once(name, arguments, budget)

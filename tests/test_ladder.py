@@ -186,17 +186,15 @@ def test_no_larger_size_is_made_after_one_that_is_worse_on_validation_text(
 def test_steps_fill_the_budget(modules: Any) -> None:
     # The run of one step comes first and takes what only a first run does.
     foretold = Foretold(modules, lambda steps: 7 + 0.3 * steps + 90 * (steps == 1))
-    care = modules.ladder_runs.Care(60.0, "--b 1")
-    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, care)
+    options = ["--rate=1"], 300.0, "--b 0", "--b 1"
+    (found,) = foretold.runs.of_steps("lstm", *options)
     assert foretold.made == [1, 32, 160, found.steps]
     assert 0.96 * 300 < found.used.seconds <= 0.97 * 300
-    a_pass = foretold.runs.n_predicted
-    decay = f"--rate=1 --b 1 --plan weight_decay={60 / a_pass:.3g} --plan steps="
-    assert found.command.startswith(decay)  # hundreds of passes
+    assert found.command.startswith("--rate=1 --b 1 --plan steps=")  # hundreds of passes
     foretold.runs.n_predicted = found.steps
-    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, care)
-    assert found.command.startswith("--rate=1 --plan steps=")  # one
-    assert list(foretold.runs.of_steps("lstm", [], 20.0, care)) == []  # at the last short run
+    (found,) = foretold.runs.of_steps("lstm", *options)
+    assert found.command.startswith("--rate=1 --b 0 --plan steps=")  # one
+    assert list(foretold.runs.of_steps("lstm", [], 20.0)) == []  # at the last short run
     with pytest.raises(ValueError, match=r"longer, got 1\.0 s for 64 steps"):
         modules.ladder_runs.steps_that_fit([2.0, 1.0], (16, 64), 60.0)
 
@@ -217,7 +215,7 @@ def test_a_shorter_run_stands_in_larger_budgets_where_it_is_better(
 ) -> None:
     tools, ran = modules.ladder_runs, []
 
-    def of_steps(self: Any, name: str, options: Any, budget: float, regularised: Any) -> Any:
+    def of_steps(self: Any, name: str, options: Any, budget: float, *care: str) -> Any:
         ran.append(round(budget / 60))
         used = tools.Used(budget, 1.0, 1, "")
         yield tools.Trained(Path(str(ran[-1])), "esnlm", used, 9, 1, steps=10 * ran[-1])
@@ -300,7 +298,7 @@ def test_the_members_of_a_mixture_share_its_budget(
 ) -> None:
     tools, made = modules.ladder_runs, []
 
-    def of_steps(self: Any, name: str, options: Any, budget: float, _: Any) -> Any:
+    def of_steps(self: Any, name: str, options: Any, budget: float, *care: str) -> Any:
         made.append((name, self.seed, budget))
         yield tools.Trained(Path(name), "", tools.Used(budget, 1.0, 1, ""), 9, 1)
 

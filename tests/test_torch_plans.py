@@ -114,3 +114,26 @@ def test_settings_of_the_schedule_and_of_the_recipe_are_taken(
     model: str, given: dict[str, Any]
 ) -> None:
     assert given.items() <= plan_settings(model, {}, given).items()
+
+
+@pytest.mark.parametrize(("n_passes", "decay"), [(1, 0.25), (2, 1 / (0.01 * 0.5 * 2))])
+def test_decay_counts_in_passes_where_there_are_more_than_one(n_passes: int, decay: float) -> None:
+    from esnlm.torch.networks.lstm import LSTM
+
+    def weights(**decays: float) -> Any:
+        torch.manual_seed(0)
+        plan = Plan(batch_size=2, learning_rate=0.01, n_passes=n_passes, **decays)
+        trainer = NetworkTrainer(LSTM(11, n_units=4), SENTENCES, None, plan)
+        assert trainer.steps_a_pass == 2
+        trainer.run()
+        return trainer.network.state_dict()
+
+    ours, expected = weights(weight_decay=0.25, decay_passes=0.5), weights(weight_decay=decay)
+    assert all(torch.equal(ours[name], expected[name]) for name in expected)
+
+
+def test_a_weight_decay_of_the_user_is_the_one_of_all_runs() -> None:
+    assert plan_settings("esn+mlp", {}, {})["decay_passes"] == 0.46
+    assert "decay_passes" not in plan_settings("esn+mlp", {}, {"weight_decay": 0.1})
+    both = {"weight_decay": 0.1, "decay_passes": 2.0}
+    assert both.items() <= plan_settings("esn+mlp", {}, both).items()

@@ -52,8 +52,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     """
 
     RECIPE: ClassVar[Settings] = {
-        "batch_size": 128, "n_passes": 2, "learning_rate": 2e-3, "weight_decay": 0.05,
-        "betas": (0.9, 0.98), "schedule": "warmup-hold-cosine", "warmup": 0.02,
+        "batch_size": 128, "n_passes": 2, "learning_rate": 2e-3, "betas": (0.9, 0.98),
+        "weight_decay": 0.05, "decay_passes": 0.46,
+        "schedule": "warmup-hold-cosine", "warmup": 0.02,
     }  # fmt: skip
     RESERVOIR: ClassVar[Settings] = {
         "n_units": 512, "topology": "diagonal", "spectral_radius": 0.0, "input_scaling": 0.3,

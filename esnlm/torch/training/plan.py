@@ -54,6 +54,10 @@ class Plan:
     optimizer: str = limited("adamw", OneOf(("adamw", "muon", "sgd")))
     learning_rate: float = limited(1e-3, Number(0, open="low"))
     weight_decay: float = limited(0.01, Number(0))
+    #: In a run of more than one pass, the passes in which decay forgets a weight: the decay is then
+    #: 1 / (``learning_rate`` ``decay_passes`` steps a pass), less the more text there is (Wang &
+    #: Aitchison 2025). None: ``weight_decay``.
+    decay_passes: float | None = limited(None, Number(0, open="low", none=True))
     betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=OneOf(("adamw", "muon")))
     #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
     #: those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
@@ -80,6 +84,17 @@ class Plan:
         check_parameters(self)
         if self.warmup + self.hold > 1:
             raise ValueError(f"warmup and hold must add up to 1, got {self.warmup + self.hold}")
+
+    def decay(self, n_steps: int, steps_a_pass: int) -> float:
+        """Weight decay of a run of ``n_steps``.
+
+        >>> plan = Plan(learning_rate=0.002, decay_passes=0.5)
+        >>> plan.decay(100, 100), plan.decay(200, 100)
+        (0.01, 10.0)
+        """
+        if self.decay_passes is None or n_steps <= steps_a_pass:
+            return self.weight_decay
+        return 1 / (self.learning_rate * self.decay_passes * steps_a_pass)
 
     def rate(self, step: int, n_steps: int) -> float:
         """Learning rate of step ``step`` (from 0) of ``n_steps``."""
@@ -119,6 +134,8 @@ def plan_settings(
     """
     kind = network_class(model)
     plan = {**kind.RECIPE, **changes}
+    if "weight_decay" in changes and "decay_passes" not in changes:
+        plan.pop("decay_passes", None)
     context = settings.get("context", kind.arguments().get("context"))
     if "context" in kind.arguments():
         Count().check("context", context)

@@ -79,7 +79,8 @@ class NetworkTrainer(ResumableRun):
             a_weight = 4 if self.plan.optimizer == "sgd" else 12  # gradient, and two moments
             what = f"the gradients of {n_trained} trained parameters"
             check_memory(what, a_weight * n_trained, "lower one of the network's sizes")
-        self.optimizer = Optimizer(network, self.plan)
+        decay = self.plan.decay(self.n_steps, self.steps_a_pass)
+        self.optimizer = Optimizer(network, dataclasses.replace(self.plan, weight_decay=decay))
         self.averaging = Averaging(network, self.plan.patience)
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
