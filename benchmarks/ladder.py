@@ -115,7 +115,9 @@ MODELS = {
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
-_MEMBERS = {f"2-{name}": (name, name) for name in ("esn+mlp", "lstm", "gpt")}
+_MEMBERS: dict[str, tuple[str, ...]] = {
+    f"2-{name}": (name, name) for name in ("esn+mlp", "lstm", "gpt")
+}
 _MEMBERS["esn+mlp+gpt"] = ("esn+mlp", "gpt")
 _MEMBERS["2-esn+mlp+gpt"] = ("esn+mlp", "esn+mlp", "gpt")
 MODELS |= {
