@@ -36,7 +36,7 @@ def expected_scores(model: Any, n_before: int | None) -> list[float]:
 @pytest.mark.parametrize("reset", ["sentence", "document"])
 @pytest.mark.parametrize("make", [reservoir_model, ngrams])
 @pytest.mark.parametrize(
-    ("context", "n_before"), [("sentence", 0), ("document", None), (1, 1), (2, 2), (9, 9)]
+    ("context", "n_before"), [("sentence", 0), ("document", None), (1, 1), (np.int64(2), 2), (9, 9)]
 )
 def test_a_sentence_is_read_after_its_context(
     make: Any, reset: str, context: Any, n_before: int | None

@@ -232,6 +232,14 @@ def test_starts_may_be_of_any_integer_type():
     )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint16", ">i4", "uint64"])
+def test_tokens_may_be_of_any_integer_type(dtype: str):
+    tokens = np.random.default_rng(0).integers(0, 5, 300)
+    expected = KneserNey(order=4).fit(tokens).log_probabilities(tokens)
+    same = tokens.astype(dtype)
+    np.testing.assert_array_equal(KneserNey(order=4).fit(same).log_probabilities(same), expected)
+
+
 def changed_table(**changes):
     """A model of bigrams loaded from arrays of which some were changed."""
     arrays = {

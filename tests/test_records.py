@@ -145,6 +145,7 @@ def test_fields_are_named(tmp_path: Path, separator: str):
         ("sentence_good,sentence_bad\na,b\n ,b\n", "p.csv:3: sentence_good must be .* blank, got"),
         ("sentence_good,sentence_bad\na,b,c\n", "p.csv:2: expected 2 fields as in the first li"),
         ('sentence_good,sentence_bad\n"a"b,c\n', "p.csv:2: not a row of a table: "),
+        ('good\tbad\n"a\tb\nc"\td\n', "p.csv:3: a field between quotation marks holds a tab"),
         ("sentence,label\na,1\nb,1\n", "p.csv:2: two sentences of label 1: expected an acceptab"),
         ("sentence,label\na,1\nb,0\nc,1\n", "p.csv:4: a sentence without a second: expected"),
         ("sentence,label\na,1\nb,perhaps\n", "p.csv:2: label must be one of 1, true, .* 'perhap"),

@@ -130,6 +130,14 @@ def test_texts_with_commas_do_not_shift_the_columns() -> None:
         read_texts("commas.csv", "text")
 
 
+def test_lone_quotation_marks_do_not_join_rows() -> None:
+    Path("quotes.tsv").write_text('item\ttext\n1\t"Yes,\n2\the said"\n')
+    with pytest.raises(CorpusError, match=r"quotes\.tsv, row 1: .* holds a tab"):
+        read_texts("quotes.tsv", "text")
+    Path("quotes.tsv").write_text('item\ttext\n1\t"""Yes,"\n2\t"he\nsaid"\n')
+    assert read_texts("quotes.tsv", "text").texts == ['"Yes,', "he\nsaid"]
+
+
 def test_a_damaged_table_is_refused() -> None:
     Path("odd.csv").write_text('a,b\n1,"2\n')
     with pytest.raises(CorpusError, match=r"odd\.csv is no table"):

@@ -65,6 +65,8 @@ def test_frequencies_are_those_of_the_training_text_or_of_counts():
         assert given["log_frequency"].tolist() == pytest.approx(np.log([0.5, 0.1]))
         same = model.surprisal("The boy", counts=["the the", "dog " * 6 + "The the"])
         assert same["log_frequency"].tolist() == pytest.approx(np.log([0.5, 0.1]))
+        series = pd.Series({"the": 3, "The": 1, "dog": 6})
+        assert model.surprisal("The boy", counts=series, lags=np.int64(0)).equals(given)
     for tokens in ("char", of_bytes()):
         assert ngrams(tokenizer=tokens).surprisal("the boy")["log_frequency"].isna().all()
 

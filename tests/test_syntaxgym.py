@@ -14,6 +14,7 @@ from esnlm.__main__ import main
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.evaluation.syntaxgym.formulas import Formula
 from esnlm.evaluation.syntaxgym.scores import (
+    is_published,
     read_published,
     region_rows,
     region_surprisals,
@@ -112,6 +113,9 @@ def test_accuracies_are_shares_of_items_and_means_over_suites():
 def test_published_accuracies(tmp_path: Path):
     path = tmp_path / "published.csv"
     path.write_text("model_corpus,suite,items_scored,accuracy\nlstm,one,20,0.5\nlstm,two,20,0.25\n")
+    assert is_published(path)
+    path.write_text(path.read_text(), "utf-8-sig")  # as Excel writes it
+    assert is_published(path)
     items = tuple(Item(n, {}) for n in range(10))
     suites = [Suite(name, (), items) for name in ("one", "two")]
     assert read_published(path, suites) == {"lstm": {"one": 0.5, "two": 0.25, "overall": 0.375}}

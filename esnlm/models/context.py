@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ def check_context(context: Context, model: Any) -> None:
     """Raise ValueError unless a model can read such a context."""
     if context is None:
         return
-    is_number = isinstance(context, int) and not isinstance(context, bool)
+    is_number = isinstance(context, Integral) and not isinstance(context, bool)
     if not (context in ("sentence", "document") or (is_number and int(context) >= 1)):
         raise ValueError(
             "context must be None, 'sentence', 'document' or a number of sentences of at least 1,"

@@ -133,7 +133,7 @@ def _with_frequencies(
 
 def _with_lags(rows: Iterable[dict[str, Any]], lags: int, within: str) -> Iterator[dict[str, Any]]:
     """Add the values of the words before, as far as the model reads on; NaN before the first."""
-    before: deque[dict[str, Any]] = deque(maxlen=lags)
+    before: deque[dict[str, Any]] = deque(maxlen=int(lags))  # numpy's integers are refused
     place = None
     for row in rows:
         if place != (place := (row["document"], within == "document" or row["sentence"])):
@@ -213,8 +213,11 @@ def log_frequencies(counts: Counter[str]) -> Callable[[str], float]:
 def word_counts(model: Any, counts: Any = None) -> Counter[str]:
     """Return how often bare words occur in ``counts``, or else in the training text.
 
-    ``counts``: numbers by word, texts, or the name of a file of text (``.gz``, too).
+    ``counts``: numbers by word (a Series of pandas, too), texts, or the name of a file of text
+    (``.gz``, too).
     """
+    if getattr(getattr(counts, "dtype", None), "kind", "") in "iuf" and hasattr(counts, "to_dict"):
+        counts = counts.to_dict()
     if counts is None:
         tokenizer, token_counts = model.tokenizer_, model.token_counts_
         if token_counts is None or not tokenizer.has_words:

@@ -155,7 +155,8 @@ def next_order(
     ``ids`` (T,) are the n-grams one shorter that end at each position: the context is at t - 1.
     """
     ends = np.flatnonzero(offsets >= order - 1)
-    keys = ids[ends - 1].astype(np.int64) * n_tokens + tokens[ends]
+    # With integers of 64 bits without a sign the sum would be a float.
+    keys = ids[ends - 1].astype(np.int64) * n_tokens + tokens[ends].astype(np.int64)
     by_key = np.argsort(keys)
     keys = keys[by_key]
     first = np.empty(len(keys), dtype=bool)

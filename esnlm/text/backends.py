@@ -152,6 +152,8 @@ def words_of(text: str) -> list[str]:
 
 def checked_text(text: str) -> str:
     """Return a text; raise TokenizerError for half a character, as cut emojis in JSON have."""
+    if not isinstance(text, str):
+        raise TokenizerError(f"a text must be a string, got {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -175,8 +177,7 @@ def library_errors(what: str, texts: Iterable[str] = ()) -> Iterator[None]:
         raise
     except BaseException as error:
         for text in texts:
-            if isinstance(text, str):
-                checked_text(text)
+            checked_text(text)
         raise TokenizerError(f"{what}: {error}; expected a whole tokenizer.json") from error
 
 

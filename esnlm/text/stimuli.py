@@ -70,7 +70,16 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
     table.columns = table.columns.str.removeprefix("\ufeff")
     if table.empty:
         raise CorpusError(f"{path} has no row below its header")
+    if separator == "\t" and (holds_tabs := table.apply(_hold_tabs).any(axis=1)).any():
+        raise CorpusError(
+            f"{path}, row {int(holds_tabs.argmax()) + 1}: a field between quotation marks holds a"
+            " tab: double marks that stand alone"
+        )
     return table
+
+
+def _hold_tabs(fields: Any) -> Any:
+    return fields.str.contains("\t", regex=False)
 
 
 def column_of(table: pd.DataFrame, name: str, path: str | Path) -> Any:

@@ -172,6 +172,11 @@ def _rows(name: str, text: io.TextIOWrapper) -> Iterator[tuple[int, Record]]:
                     f"{name}:{rows.line_num}: expected {len(header)} fields as in the first line,"
                     f" got {len(row)}"
                 )
+            if "\t" in head and any("\t" in field for field in row):
+                raise PairsError(
+                    f"{name}:{rows.line_num}: a field between quotation marks holds a tab: double"
+                    " marks that stand alone"
+                )
             yield rows.line_num, dict(zip(header, row, strict=True))
     except csv.Error as error:
         raise PairsError(f"{name}:{rows.line_num}: not a row of a table: {error}") from error

@@ -124,7 +124,7 @@ def region_rows(
 def is_published(path: Path) -> bool:
     """Whether a file is a CSV of accuracies, and not one of `COLUMNS`."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             head = set(next(csv.reader(file), []))
     except (UnicodeDecodeError, csv.Error):
         return False
