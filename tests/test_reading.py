@@ -186,6 +186,12 @@ def test_the_command_writes_tables_and_a_plot(
         {"n": ngrams()}, words.rename(columns={"story": "item", "ms": "reading_time"})
     )
     assert gains["gain"][0] == pytest.approx(expected.gains["gain"][0], rel=1e-6)
+    for name, column in (("times", "ms"), ("other", "surprisal_bits")):  # missing, as R has it
+        table = pd.read_csv(f"{name}.csv", dtype={column: object}, keep_default_na=False)
+        table.loc[5, column] = "NA"
+        table.to_csv(f"{name}.csv", index=False)
+        assert main([*command.split(), "--overwrite"]) == 0
+        assert (pd.read_csv("out/reading.csv")["n_words"] < gains["n_words"]).all()
     capsys.readouterr()
     assert main(command.split()) == 2
     assert "exists" in capsys.readouterr().err
@@ -193,6 +199,10 @@ def test_the_command_writes_tables_and_a_plot(
         ("none", "expected natural-stories, the folder that holds its files, or a .csv"),
         ("times.csv --item-column x", "no column 'x': it has story, zone, word, ms"),
         (f"times.csv {columns} --lags 4", "lags must be at most 3, got 4"),
+        (
+            "times.csv --item-column zone --word-column story --time-column ms",
+            "times.csv has a column 'word' beside the one that stands for it",
+        ),
     ):
         assert main(f"reading n --corpus {wrong} --out new".split()) == 2
         assert message in " ".join(capsys.readouterr().err.split())

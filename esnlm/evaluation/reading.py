@@ -150,7 +150,7 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
             "expected one word a row"
         )
     try:
-        words[TIME] = words[TIME].replace("", np.nan).astype(float)
+        words[TIME] = words[TIME].replace(["", "NA"], np.nan).astype(float)
     except ValueError as error:
         raise CorpusError(f"{TIME} must hold numbers: {error}") from error
     if np.isinf(words[TIME]).any():

@@ -107,9 +107,8 @@ def _corpus(options: ReadingOptions) -> Any:
         table = read_table(options.corpus)
         for name in columns:
             column_of(table, name, options.corpus)
-        return table.rename(
-            columns=dict(zip(columns, ("item", "word", "reading_time"), strict=True))
-        )
+        names = dict(zip(columns, ("item", "word", "reading_time"), strict=True))
+        return _renamed(table, names, options.corpus)
     if options.corpus != _STORIES and not Path(options.corpus).is_dir():
         raise ValueError(
             f"--corpus {options.corpus}: expected {_STORIES}, the folder that holds its files, or"
@@ -120,12 +119,26 @@ def _corpus(options: ReadingOptions) -> Any:
 
 
 def _surprisals(path: Path, options: ReadingOptions) -> Any:
-    """Return a table of surprisals, keyed as the corpus; empty fields are NaN."""
+    """Return a table of surprisals, keyed as the corpus; empty fields and R's NA are NaN."""
     import pandas as pd
 
     from esnlm.text.stimuli import read_table
 
-    table = read_table(path).rename(columns={options.item_column: "item"})
+    table = _renamed(read_table(path), {options.item_column: "item"}, path)
     for name in table.columns[table.columns.str.startswith("surprisal_bits")]:
-        table[name] = pd.to_numeric(table[name])
+        try:
+            table[name] = pd.to_numeric(table[name].replace("NA", ""))
+        except ValueError as error:
+            raise ValueError(f"{path}: {name} must hold numbers: {error}") from error
+    return table
+
+
+def _renamed(table: Any, names: dict[str, str], path: Any) -> Any:
+    """Return a table with columns of other names; ValueError where two have one name."""
+    table = table.rename(columns=names)
+    if twice := table.columns[table.columns.duplicated()].tolist():
+        raise ValueError(
+            f"{path} has a column {twice[0]!r} beside the one that stands for it: rename it in the"
+            " file"
+        )
     return table
