@@ -113,6 +113,14 @@ def test_state_is_kept_between_runs():
     np.testing.assert_allclose(whole, reservoir().fit(n_inputs=V).transform(x), atol=1e-12)
 
 
+def test_a_reservoir_of_another_size_begins_at_zero():
+    x, _ = series(20)
+    ours = reservoir()
+    ours.run(x)
+    ours.set_params(n_units=30).fit(n_inputs=V)
+    np.testing.assert_array_equal(ours.run(x), ours.transform(x))
+
+
 def ready(**settings):
     node = reservoirpy.nodes.Reservoir(10, seed=0, **settings)
     node.run(np.ones((3, 2)))

@@ -368,6 +368,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model().fit([[1]]), "no token to predict"),
         (lambda: model().fit([[0, -1]]), "got -1"),
         (lambda: model(n_tokens=3).fit([[0, 3]]), r"lie in \[0, 3\).*got 3"),
+        (lambda: model().fit([[0, 1 << 24]]), "n_tokens must be at most 16777216"),
         (lambda: model().fit([[0.0, 1.0]]), "1-D array of integers, got float64"),
         (lambda: model().fit([[0, np.nan]]), "1-D array of integers, got float64"),
         (lambda: model().fit([[0, 1]]).score(["some text"]), "set a tokenizer"),
@@ -455,7 +456,7 @@ def test_an_array_of_texts_is_as_many_documents():
     assert fitted.score(np.array(texts)) == fitted.score(texts)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.dtype("float64"), "float64"])
+@pytest.mark.parametrize("dtype", [float, np.float64, np.dtype("float64"), "float64"])
 def test_every_spelling_of_a_dtype_can_be_saved(tmp_path: Path, dtype: Any):
     fitted = LanguageModel(Reservoir(5, dtype=dtype, random_state=0), RidgeReadout()).fit(TRAIN)
     fitted.save(tmp_path / "model")

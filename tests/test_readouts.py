@@ -139,6 +139,8 @@ def test_log_probability_of_a_label_is_that_of_its_row(
         fitted.predict_log_proba_of(X, labels[1:])
     with pytest.raises(ValueError, match="not among the 4 classes"):
         fitted.predict_log_proba_of(X[:1], ["cat"])
+    with pytest.raises(ValueError, match="y should be a 1d array"):
+        fitted.predict_log_proba_of(X[:2], [["boy", "dog"], ["dog", "boy"]])
 
 
 @every_readout
@@ -235,6 +237,9 @@ def test_a_fit_that_fails_leaves_nothing_of_the_last(readout: Any) -> None:
     fitted = clone(readout).fit(X, y)
     with pytest.raises(ValueError, match="blocks have no rows"):
         fitted.fit_blocks([], np.arange(5))
+    if fitted._reads_once:
+        with pytest.raises(ValueError, match="no rows to learn from"):
+            fitted.fit_blocks(iter([]), np.arange(5))
     assert not vars(fitted).keys() & set(fitted._parameters)
     with pytest.raises((AttributeError, AssertionError)):
         fitted.predict_proba(X)

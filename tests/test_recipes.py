@@ -117,6 +117,11 @@ def test_every_recipe_is_a_file_of_options():
         assert "units" in read_recipe(name)
 
 
+def test_a_recipe_may_begin_with_a_byte_order_mark(tmp_path: Path):
+    (tmp_path / "mine.toml").write_text("units = 9\n", encoding="utf-8-sig")
+    assert read_recipe(str(tmp_path / "mine.toml")) == {"units": 9}
+
+
 def test_recipes_that_python_does_not_follow_are_refused():
     with pytest.raises(ValueError, match="esnlm train --recipe"):
         LanguageModel(recipe="ueda2025").fit(sentences(5))

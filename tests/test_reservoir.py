@@ -331,6 +331,10 @@ def test_bad_tokens(tokens, message):
         (lambda r: r.transform([0], initial_state=np.full(37, np.nan)), "finite numbers, got NaN"),
         (lambda r: r.transform([0], features=np.zeros((3, 2))), r"7 columns.* got shape \(3, 2\)"),
         (lambda r: r.transform([0], features=np.full((3, V), np.inf)), "finite numbers, got NaN"),
+        (
+            lambda _: Reservoir(5).transform([0], features=np.zeros(3)),
+            r"columns.* got shape \(3,\)",
+        ),
         (lambda r: r.harvest([0, 1], starts=[1, 1]), "starts must increase strictly"),
         (lambda r: r.harvest([0, 1], starts=[5]), r"lie in \[0, 2\), got \[5\]"),
         (lambda r: r.harvest([0, 1], starts=[0.5]), "1-D array of integers, got float64"),

@@ -99,6 +99,17 @@ def test_sequences_of_all_lengths_are_harvested_at_once(
         np.testing.assert_allclose(hidden[part], made.reservoir.transform(ids[part]), atol=1e-5)
 
 
+@pytest.mark.parametrize("two_level", [False, True])
+def test_double_precision_is_kept_from_the_empty_text_on(two_level: bool) -> None:
+    made = network(EchoStateNetworkWithEmbedding, "float64", two_level=two_level).eval()
+    model = TorchLanguageModel(made, reset="never")
+    text = tokens()[0].numpy()
+    scores = np.exp(model.log_likelihood([text])[0])
+    assert scores[-1] == pytest.approx(model.predict_proba(text[:-1])[text[-1]], abs=1e-12)
+    expected = made.head(torch.zeros(60, dtype=torch.float64)).softmax(dim=-1)
+    np.testing.assert_allclose(model.predict_proba(), expected.detach().numpy(), atol=1e-12)
+
+
 def test_frozen_states_carry_no_gradient() -> None:
     hidden, _ = network().encode(tokens())
     assert not hidden.requires_grad

@@ -379,6 +379,7 @@ class SequenceModel(BaseEstimator, ABC):
         if n_tokens is None:
             docs = joined(docs, tokenizer, self.reset_, None)
             n_tokens = int(docs.tokens.max(initial=0)) + 1
+        Count(most=LARGEST_VOCABULARY).check("n_tokens", n_tokens)
         self.n_tokens_ = n_tokens
         return self._tokens(docs, n_tokens)
 

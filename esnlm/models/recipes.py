@@ -78,7 +78,7 @@ def read_recipe(name: str, settings: Mapping[str, Any] | None = None) -> dict[st
         if not path.is_file():
             raise ValueError(f"recipe must be {', '.join(RECIPES)} or a file, got {name!r}")
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from None
     if not table:

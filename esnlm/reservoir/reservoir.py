@@ -388,7 +388,8 @@ class Reservoir(
 
     def _fit_on_first_use(self, inputs: Any, features: Any) -> None:
         if not hasattr(self, "W_"):
-            self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
+            n_inputs = None if features is None else np.atleast_2d(features).shape[1]
+            self.fit(inputs, n_inputs=n_inputs)
 
     def _initial(self, state: ArrayLike | None) -> Array:
         if state is None:

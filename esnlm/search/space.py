@@ -170,7 +170,7 @@ def read_space(path: Path, options: Collection[str]) -> Space:
     For all else ValueError, which names the file and the setting.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(
             f"{path} is no TOML file ({error}): the first argument is the search space: esnlm"

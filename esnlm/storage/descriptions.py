@@ -30,7 +30,8 @@ def describe(value: Any, classes: Classes) -> Any:
         return [describe(item, classes) for item in value]
     if isinstance(value, dict):
         return {"dict": [[describe(k, classes), describe(v, classes)] for k, v in value.items()]}
-    if isinstance(value, np.dtype) or value is np.float32 or value is np.float64:
+    is_float = isinstance(value, type) and issubclass(value, float | np.floating)
+    if isinstance(value, np.dtype) or is_float:
         return np.dtype(value).name
     if isinstance(value, np.generic):
         return value.item()

@@ -173,6 +173,7 @@ class NodeLike(Linkable):
 
     #: By which a model with several inputs or outputs tells its nodes apart.
     name: str | None = None
+    n_units: int
     _node: Any = None
 
     def __post_init__(self) -> None:
@@ -219,8 +220,9 @@ class NodeLike(Linkable):
     def _as_node(self) -> Any:
         from esnlm.utils.reservoirpy import ReservoirNode
 
-        width = getattr(self, "n_inputs_", None)
-        if self._node is None or (width and self._node.input_dim not in (None, width)):
+        node, width = self._node, getattr(self, "n_inputs_", None)
+        fits = node is not None and node.output_dim == self.n_units
+        if not fits or (width and node.input_dim not in (None, width)):
             self._node = ReservoirNode(self)
         return self._node
 

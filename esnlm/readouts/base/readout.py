@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -246,7 +247,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
 
     def _ready_pairs(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Ints]:
         states = self._ready(X)
-        codes = encode_labels(np.asarray(y), self.classes_)
+        codes = encode_labels(column_or_1d(y), self.classes_)
         if len(codes) != len(states):
             raise ValueError(f"X has {len(states)} rows and y {len(codes)}: give one label a row")
         return states, codes

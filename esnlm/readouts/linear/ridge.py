@@ -171,8 +171,8 @@ class RidgeReadout(StreamingReadout):
 
     def _settle_with(self, held_out: Blocks | None) -> None:
         """Solve from the moments with ``alpha``, or the best penalty by GCV or ``held_out``."""
-        moments = self._pass_moments()
-        if moments.n == 0:
+        moments = self._moments
+        if moments is None or not moments.n:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
         if self.alpha is not None:
             alpha = float(self.alpha)

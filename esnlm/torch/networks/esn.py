@@ -222,7 +222,8 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         )
         del self.inputs.weights
         if self.two_level:
-            self.output = TwoLevelSoftmax(self.reservoir.n_units, self.n_tokens)
+            softmax = TwoLevelSoftmax(self.reservoir.n_units, self.n_tokens)
+            self.output = softmax.to(self.embedding.weight.dtype)
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:

@@ -132,7 +132,7 @@ class Network(nn.Module, ABC):
 
     def start(self, width: int) -> Tensor:
         """Hidden (D,) before any token, D being ``width``: zeros."""
-        return torch.zeros(width, device=self.device)
+        return next(self.parameters()).new_zeros(width)
 
     @staticmethod
     def through(layers: Iterable[Any], hidden: Tensor, state: State) -> tuple[Tensor, State]:
