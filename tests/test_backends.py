@@ -1,5 +1,6 @@
 """Files of other tools, and text that holds what tokenizers and tools read in other ways."""
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,21 @@ def test_boundaries_in_a_text_are_text_to_trained_tokenizers(name: str) -> None:
     assert tokenizer.backend.encode("the <s> dog </s> saw", add_special_tokens=False).ids == ids
     if name == "bpe:300":
         assert tokenizer.decode(ids) == "the <s> dog </s> saw"
+
+
+def test_a_word_that_holds_a_boundary_is_a_word() -> None:
+    text = "the <s>dog</s> saw it</s>"
+    tokenizer = trained("word", [text])
+    assert [tokenizer.spelling(i) for i in tokenizer.encode(text)] == text.split()
+    assert tokenizer.encode("<s>\u00a0dog </s>").tolist() == [tokenizer.unk_id] * 3
+
+
+def test_tokenizers_of_earlier_versions_are_read_as_they_are(tmp_path: Path) -> None:
+    layout = json.loads(trained("word", TEXT).to_json())
+    for step, token in zip(layout["normalizer"]["normalizers"], ("</s>", "<s>"), strict=True):
+        step["pattern"] = {"String": token}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(layout))
+    assert json.loads(Tokenizer.from_file(tmp_path / "tokenizer.json").to_json()) == layout
 
 
 @pytest.mark.parametrize("name", ["word", "char", "bpe:300"])

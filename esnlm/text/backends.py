@@ -106,12 +106,19 @@ def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
 def hide_boundaries(backend: Backend, boundaries: Iterable[str], unknown: str) -> None:
     """Let boundary tokens that stand in a text be the unknown token.
 
-    Pairs of bytes never make them. Words, and pieces that are looked up whole, do.
+    Pairs of bytes never make them. Words, and pieces that are looked up whole, do; words between
+    white space only where they are nothing else, as ``<s>`` is within ``<s>struck</s>``.
     """
-    normalizer = json.loads(backend.to_str())["normalizer"] or {}
+    layout = json.loads(backend.to_str())
+    normalizer, splitter = layout["normalizer"] or {}, layout["pre_tokenizer"] or {}
     steps = normalizer.get("normalizers", [normalizer])
-    hidden = [step["pattern"].get("String") for step in steps if step.get("type") == "Replace"]
-    new = [normalizers.Replace(t, unknown) for t in sorted(boundaries) if t not in hidden]
+    hidden = [value for step in steps for value in step.get("pattern", {}).values()]
+    at_spaces = splitter.get("type") == "WhitespaceSplit"
+    new = []
+    for token in sorted(boundaries):
+        whole = rf"(?<!\S){re.escape(token)}(?!\S)"
+        if not {token, whole} & {*hidden}:
+            new.append(normalizers.Replace(Regex(whole) if at_spaces else token, unknown))
     if new and not isinstance(backend.model, models.BPE):
         before = [] if backend.normalizer is None else [backend.normalizer]
         backend.normalizer = normalizers.Sequence([*before, *new])
