@@ -18,10 +18,10 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     A file of n-grams in the ARPA format, plain or ``.gz``, is a model, too.
 
     With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
-    too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
-    and all else by the core. ModelFormatError: the folder is missing, incomplete, altered or of
-    another version; CorpusError: the file is no ARPA file; ValueError: torch is not installed,
-    cannot compute the model or has no such device.
+    too, but no n-grams. Without one, networks are computed where
+    `esnlm.torch.device.chosen_device` finds best, and all else by the core. ModelFormatError: the
+    folder is missing, incomplete, altered or of another version; CorpusError: the file is no ARPA
+    file; ValueError: torch is not installed, cannot compute the model or has no such device.
     """
     if Path(folder).is_file():
         return read_arpa(folder)
@@ -31,8 +31,10 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     kind, gpt2 = config.get("kind"), config.get("model_type") == "gpt2"
     if kind == INTERPOLATED:
         return _on_device(InterpolatedModel.load(folder), device)
+    if kind == KIND:
+        return NgramLanguageModel.load(folder)
     if device is None and kind != "torch" and not gpt2:
-        return (NgramLanguageModel if kind == KIND else LanguageModel).load(folder)
+        return LanguageModel.load(folder)
     from esnlm.torch import require_torch
 
     require_torch(f"the model {folder}")

@@ -201,6 +201,8 @@ def test_a_folder_of_shards_is_no_text(tmp_path: Path):
     prepare(tmp_path / "text", tmp_path / "sub" / "train", "word")
     with pytest.raises(CorpusError, match=r"sub holds shards, not text: name .*train itself"):
         list(TextCorpus(tmp_path / "sub", "line"))
+    with pytest.raises(CorpusError, match=r"train holds shards, not text: name text$"):
+        list(TextCorpus(tmp_path / "sub" / "train", "line"))
 
 
 @pytest.mark.parametrize("split", ["line", "file", "blank_line"])

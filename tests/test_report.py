@@ -272,6 +272,15 @@ def test_damaged_files_have_one_message(name: str, tmp_path: Path, monkeypatch, 
     assert message in refused(["report", name, "--out", "page.html"], capsys)
 
 
+def test_what_is_named_twice_is_shown_once(at: Path, monkeypatch, capsys):
+    out = str(at / "twice.html")
+    assert main(["report", "run", "run/ngrams", "run/log.csv", "run", "--out", out]) == 0
+    assert ", of 2 models, " in capsys.readouterr().out
+    monkeypatch.chdir("run/ngrams")
+    assert main(["report", ".", "--out", out, "--overwrite"]) == 0
+    assert "reading ngrams\n" in capsys.readouterr().err
+
+
 def test_folders_that_hold_nothing_and_models_that_are_not_whole(
     at: Path, tmp_path: Path, monkeypatch, capsys
 ):

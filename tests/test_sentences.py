@@ -98,7 +98,11 @@ def test_long_lines_are_cut_at_spaces(tmp_path: Path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "message"),
-    [(0, None, "min_length"), (None, 0, "max_length"), (5, 4, "must not exceed")],
+    [
+        (0, None, "min_length"),
+        (None, 1, "max_length must be at least 2, got 1"),
+        (5, 4, "must not exceed"),
+    ],
 )
 def test_rules_that_cannot_be(low, high, message):
     with pytest.raises(ValueError, match=message):

@@ -10,6 +10,7 @@ from esnlm.options.common import (
     Device,
     File,
     Model,
+    Png,
     ResultOptions,
     finish,
     group,
@@ -48,8 +49,8 @@ class BlimpOptions(ResultOptions):
     """Also write the table here."""
     pairs_csv: File | None = None
     """Write the sentences of each pair and their scores here."""
-    plot: File | None = None
-    """Draw accuracy by phenomenon into this PNG."""
+    plot: Png | None = None
+    """Draw accuracy by phenomenon here."""
     words_of: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
     """Training text: the pairs all of whose words, punctuation and case kept, occur in it are a
     part by themselves."""

@@ -39,6 +39,8 @@ def export(
     from esnlm.models.ngram import NgramLanguageModel
     from esnlm.runs.run_record import record_beside
 
+    if format == "hf" and folder.name.endswith(".arpa"):
+        raise ValueError(f"{folder} would be a folder: pass --format arpa, or name it otherwise")
     with locked(folder):
         check_free(folder)
         loaded = load_model(model)

@@ -182,7 +182,10 @@ def describe_network(network: Any) -> tuple[Described, Described, int]:
     """Return encoder, readout and width of hidden vectors of a network of torch."""
     kind = type(network).__name__
     if kind not in ("LSTM", "EchoStateNetworkWithMLP"):
-        raise ValueError(f"cannot export a {kind}: expected an esn, esn+i, esn+mlp or lstm")
+        raise ValueError(
+            f"cannot export a model {kind}: expected one on a reservoir, n-grams, or a network"
+            " esn, esn+i, esn+mlp or lstm"
+        )
     if getattr(network, "trained_inputs", False):
         raise ValueError("cannot export an esn+mlp with trained_inputs: expected frozen inputs")
     arrays = {name: value.cpu().numpy() for name, value in network.state_dict().items()}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_tr
 
 from cyclopts import Group, Parameter
 
-from esnlm.options.values import Cluster, integer
+from esnlm.options.values import Cluster, integer, read
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import is_terminal, log
 
@@ -20,8 +20,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+
+def _png(text: str) -> Path:
+    if Path(text).suffix.lower() not in ("", ".png"):
+        raise ValueError(f"expected a name that ends in .png, got {text!r}")
+    return Path(text)
+
+
 File = Annotated[Path, Parameter(metavar="FILE")]
 Folder = Annotated[Path, Parameter(metavar="DIR")]
+Png = Annotated[Path, read(_png, "PNG")]
 Model = Annotated[Path, Parameter("MODEL", help="A folder that train or ngram wrote.")]
 Texts = Annotated[
     tuple[str, ...], Parameter("TEXT", help="UTF-8 text files, plain or .gz, or folders.")

@@ -7,7 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.exceptions import ConsumeMultipleError, MissingArgumentError, UnknownOptionError
+from cyclopts.exceptions import (
+    ConsumeMultipleError,
+    MissingArgumentError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 # ``name must``, with the kind of number that an option has been read as.
 _MUST = r"(?:(?<=^)|(?<=: ))(\w+) (?:must (be (?:None or )?an integer of )?|is (?:not|only) valid )"
@@ -73,6 +78,8 @@ class Flags:
             return self._missing(error)
         if isinstance(error, UnknownOptionError) and error.token.value == "-":
             return "standard input is not read: write a file and name it in the place of -"
+        if isinstance(error, UnusedCliTokensError):
+            return f"got more than the command takes: {' '.join(error.unused_tokens or ())}"
         return str(error).removeprefix("Invalid value for ").replace(": must", " must", 1)
 
     def _missing(self, error: Any) -> str:

@@ -119,8 +119,8 @@ def _cluster(text: str) -> str:
 
 
 def _seed(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"expected an integer of at least 0, got {text!r}")
+    if not (text.isdecimal() and int(text) < 1 << 32):  # more than numpy's RandomState takes
+        raise ValueError(f"expected an integer from 0 to 4294967295, got {text!r}")
     return int(text)
 
 

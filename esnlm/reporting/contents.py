@@ -125,7 +125,8 @@ class Contents:
         """Add shards, a model with its record, a record without model or a CSV."""
         if path.is_dir() and (path / MANIFEST).is_file():
             Shards(path, verify=False)
-            self.shards.append(path)
+            if path not in self.shards:
+                self.shards.append(path)
         elif path.is_dir():
             if path in self.models.values():
                 return
@@ -172,12 +173,12 @@ def find(paths: Sequence[Path]) -> Contents:
     for path in paths:
         if not path.exists():
             raise ReportError(f"no such file or folder: {path}")
-        before = len(contents)
         home = path.parent if path.is_file() or _is_model(path) else path
-        for each in _parts(path):
-            name = each.relative_to(home).as_posix() if each != home else each.name
+        parts = list(_parts(path))
+        for each in parts:
+            name = each.relative_to(home).as_posix() if each != home else each.resolve().name
             contents.add(each, f"{path.name}/{name}" if len(paths) > 1 and home == path else name)
-        if len(contents) == before:
+        if not (parts and contents):
             raise ReportError(
                 f"{path} holds nothing that a report shows: expected a folder that train or ngram"
                 " wrote, one of a study with its CSVs, or a folder of these"

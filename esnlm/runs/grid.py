@@ -64,7 +64,9 @@ def run_grid(
     # Keys are compared as text: a name such as 007 reads back as another number.
     by_key = {tuple(text_of(setting[name]) for name in key): setting for setting in rows}
     if len(by_key) < len(rows):
-        raise ValueError(f"settings repeat: {len(rows)} of them, {len(by_key)} distinct by key")
+        raise ValueError(
+            f"settings repeat: {len(rows)} of them, {len(by_key)} distinct: name each once"
+        )
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     shared = dict(fixed or {})

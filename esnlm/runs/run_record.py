@@ -70,7 +70,8 @@ class RunRecord:
 
 def record_of(model: Path) -> Path:
     """Where the record of a model's run lies."""
-    return model.with_name(model.name + RECORD)
+    place = model if model.name else model.resolve()  # of "." its folder has the name
+    return place.parent / (place.name + RECORD)
 
 
 def check_record(model: Path) -> None:

@@ -162,6 +162,12 @@ def _replace(source: Path, target: Path) -> None:
             raise
 
 
+def check_not_current(target: Path) -> None:
+    """Refuse to replace the current folder: its shell would be in one that is gone."""
+    if target.resolve() == Path.cwd():
+        raise FileExistsError(f"{target} is the current folder: choose another folder")
+
+
 def put_back(folder: Path) -> None:
     """Put back a folder that a killed process was about to replace, where there is one."""
     folder = Path(os.path.realpath(folder))
@@ -271,4 +277,4 @@ def _remove_if_empty(folder: Path) -> None:
 
 
 def _beside(target: Path, what: str) -> Path:
-    return target.with_name(f".{target.name}.esnlm-{what}")
+    return target.parent / f".{target.name}.esnlm-{what}"

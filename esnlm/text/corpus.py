@@ -89,8 +89,8 @@ class TextCorpus:
             if path.is_dir():
                 inside = sorted(_inside(path))
                 if shards := [file.parent for file in inside if file.name == "bounds.bin"]:
-                    names = ", ".join(map(str, shards))
-                    raise CorpusError(f"{path} holds shards, not text: name {names} itself")
+                    names = "text" if path in shards else f"{', '.join(map(str, shards))} itself"
+                    raise CorpusError(f"{path} holds shards, not text: name {names}")
                 files += [(file, file.relative_to(path).as_posix()) for file in inside]
             else:
                 files.append((path, path.name))

@@ -173,7 +173,10 @@ def fitting_encoding(data: bytes) -> str | None:
 
 
 def first_wrong_byte(file: BinaryIO, encoding: str) -> int | None:
-    """Return the place, from 0, of the first byte that does not belong to text in an encoding."""
+    """Return the place, from 0, of the first byte that does not belong to text in an encoding.
+
+    None where there is no such byte, as in UTF-16 without a mark.
+    """
     decoder = codecs.getincrementaldecoder(encoding)()
     before = 0
     while True:
@@ -183,6 +186,8 @@ def first_wrong_byte(file: BinaryIO, encoding: str) -> int | None:
             decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             return before - n_pending + error.start
+        except UnicodeError:
+            return None
         before += len(data)
         if not data:
             return None

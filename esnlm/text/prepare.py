@@ -15,7 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.storage.atomic import locked, owner_of, put_in_place, remove, write_whole
+from esnlm.storage.atomic import (
+    check_not_current,
+    locked,
+    owner_of,
+    put_in_place,
+    remove,
+    write_whole,
+)
 from esnlm.storage.json_files import sealed, unsealed
 from esnlm.storage.tensor_file import GrowingFile, file_digest
 from esnlm.text import shards
@@ -130,6 +137,7 @@ def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
 
     With ``overwrite`` other shards may be replaced, and damaged ones, but no other files.
     """
+    check_not_current(out)
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}

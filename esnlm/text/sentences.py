@@ -34,9 +34,9 @@ class SentenceRules:
 
     def __post_init__(self) -> None:
         low, high = self.min_length, self.max_length
-        for name, value in (("min_length", low), ("max_length", high)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1 token, got {value}")
+        for name, value, least in (("min_length", low, 1), ("max_length", high, 2)):
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_length must not exceed max_length, got {low} and {high}")
 

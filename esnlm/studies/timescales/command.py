@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from esnlm.options.common import Documents, File, Model, ResultOptions, Texts, finish, group
+from esnlm.options.common import Documents, File, Model, Png, ResultOptions, Texts, finish, group
 from esnlm.options.corpus import model_and_stream
 from esnlm.options.values import integer, positive
 from esnlm.storage.results import results, write_rows
@@ -39,7 +39,7 @@ class UnitOptions(ResultOptions):
     """Also write the rows of the layers here."""
     units_csv: File | None = None
     """Write the timescales of all units here."""
-    plot: Annotated[Path | None, Parameter(metavar="PNG")] = None
+    plot: Png | None = None
     """Draw the distributions here."""
     documents: Documents = None
 
@@ -57,7 +57,7 @@ class TimescalesOptions(UnitOptions):
     """Write the mutual information of words of TEXT, and of its Markov copy, by distance here."""
     shapes: tuple[Annotated[float, positive("ALPHA")], ...] = ()
     """Draw the inverse gamma timescales of these shapes in --plot, too."""
-    gates: Annotated[Path | None, Parameter(metavar="PNG")] = None
+    gates: Png | None = None
     """Draw the forget gates on the first tokens of TEXT here."""
 
 
