@@ -385,6 +385,9 @@ def test_folders_without_pairs(tmp_path: Path):
 def test_little_is_needed_of_a_line(tmp_path: Path):
     (tmp_path / "own.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}\n\n')
     (tmp_path / "._own.jsonl").write_bytes(b"\x00\x05\x16\x07")
+    copies = tmp_path / ".ipynb_checkpoints"
+    copies.mkdir()
+    (copies / "own-checkpoint.jsonl").write_bytes((tmp_path / "own.jsonl").read_bytes())
     assert read_pairs(tmp_path) == [Pair("own", "unknown", "unknown", "1", "a", "b")]
 
 

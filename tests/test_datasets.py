@@ -238,6 +238,7 @@ def test_babylm_in_the_layouts_of_its_years(tmp_path: Path, year: str, home: str
     (tmp_path / home).mkdir()
     for name in datasets.BABYLM_FILES[year]:
         (tmp_path / home / f"{name}.train").write_text("text\n")
+        (tmp_path / home / f"._{name}.train").write_bytes(b"\x00\x05\x16\x07")
     files = load_babylm(tmp_path)
     assert [path.name for path in files] == sorted(
         f"{name}.train" for name in datasets.BABYLM_FILES[year]

@@ -87,6 +87,15 @@ def test_a_saved_model_scores_identically():
         assert path.read_bytes() == Path("again", path.name).read_bytes()
 
 
+def test_an_order_to_be_fitted_changes_nothing_that_was():
+    model = NgramLanguageModel(order=3, tokenizer="word").fit(DOCS)
+    expected = model.predict_proba("the boy")
+    model.set_params(order=1)
+    np.testing.assert_array_equal(model.predict_proba("the boy"), expected)
+    model.save("model")
+    assert load_model("model").score(DOCS) == model.score(DOCS)
+
+
 @pytest.mark.parametrize("order", [2, 3, 5, 9])
 @pytest.mark.parametrize("docs", [["hello"], ["a b", "c d e"]])
 def test_an_order_beyond_the_longest_text_is_saved_too(docs, order):

@@ -147,10 +147,13 @@ def test_suites_are_read_from_files_folders_and_archives(tmp_path: Path):
         5: "the dog",
     }
     assert read_suites(folder / "a.json") == suites[:1]
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / ".ipynb_checkpoints" / "a-checkpoint.json").write_text("{}")
+    assert read_suites(folder) == suites
     with tarfile.open(tmp_path / "suites.tar.gz", "w:gz") as archive:
         archive.add(folder, "json")
     assert read_suites(tmp_path / "suites.tar.gz") == suites
-    for file in folder.iterdir():
+    for file in folder.glob("*.json"):
         file.unlink()
     (tmp_path / "suites.tar.gz").rename(folder / "suites.tar.gz")
     assert read_suites(folder) == suites

@@ -129,7 +129,7 @@ class NgramLanguageModel(SequenceModel):
 
     def _contents(self) -> Contents:
         check_is_fitted(self, "ngrams_")
-        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in _SETTINGS} | {"order": self.ngrams_.order}
         config = {"kind": KIND, "n_tokens": self.n_tokens_, "settings": settings}
         return config, {WEIGHTS: self.ngrams_.state_dict() | counted(self.token_counts_)}
 
@@ -156,7 +156,7 @@ class NgramLanguageModel(SequenceModel):
         """Return the last order - 1 tokens, which are all that a distribution depends on."""
         before = np.empty(0, dtype=np.int64) if state is None else state
         read = np.concatenate([before, ids]).astype(np.int64)
-        return read[max(0, len(read) - self.order + 1) :]
+        return read[max(0, len(read) - self.ngrams_.order + 1) :]
 
     def _next_log_probabilities(self, state: Any) -> Floats:
         return np.log(self.ngrams_.next_token_distribution(state))

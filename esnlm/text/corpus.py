@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
@@ -349,6 +349,15 @@ def join_sequences(
         bounds.append(length)
     where = np.array(starts, dtype=np.int64) if reset else None
     return TokenStream(np.concatenate(parts), where, np.array(bounds, dtype=np.int64))
+
+
+def is_hidden(place: PurePath) -> bool:
+    """Return whether a file within a folder or an archive, or a folder above it, is hidden.
+
+    >>> is_hidden(PurePath(".ipynb_checkpoints/a-checkpoint.txt")), is_hidden(PurePath("./a.txt"))
+    (True, False)
+    """
+    return any(part.startswith(".") and part != ".." for part in place.parts)
 
 
 def _inside(folder: Path) -> Iterator[Path]:

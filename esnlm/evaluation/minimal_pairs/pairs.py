@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
-from esnlm.text.corpus import CorpusError, unpacked
+from esnlm.text.corpus import CorpusError, is_hidden, unpacked
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _LINES = (".jsonl",)
@@ -63,7 +63,7 @@ def pair_files(path: Path) -> list[Path]:
     if not path.is_dir():
         what = "is a pipe or a device, expected a file or a folder"
         raise PairsError(f"{path} {what}" if path.exists() else f"no such file or folder: {path}")
-    files = [file for file in sorted(path.rglob("*")) if not file.name.startswith(".")]
+    files = [file for file in sorted(path.rglob("*")) if not is_hidden(file.relative_to(path))]
     lines = [file for file in files if _plain(file.name).endswith(_LINES)]
     archives = [file for file in files if file.parent == path and file.name.endswith(_ARCHIVES)]
     tables = [f for f in files if _plain(f.name).endswith(_TABLES) or is_agreement(f)]
@@ -106,8 +106,8 @@ def _members(archive: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, by
     files = unpacked(archive)
     try:
         for name, data in sorted(files) if archive.name.endswith(".zip") else files:
-            base = PurePosixPath(name).name
-            if base.endswith(suffixes) and not base.startswith("."):
+            inside = PurePosixPath(name)
+            if inside.name.endswith(suffixes) and not is_hidden(inside):
                 yield f"{archive}/{name}", data
     except CorpusError as error:
         raise PairsError(str(error)) from error

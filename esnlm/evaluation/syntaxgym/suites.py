@@ -7,7 +7,7 @@ from typing import Any
 
 from esnlm.evaluation.syntaxgym.formulas import Formula, FormulaError
 from esnlm.storage.json_files import parsed_json, read_bytes
-from esnlm.text.corpus import CorpusError, unpacked
+from esnlm.text.corpus import CorpusError, is_hidden, unpacked
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
@@ -62,7 +62,9 @@ def read_suites(path: str | Path) -> list[Suite]:
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and bytes of each file of a suite."""
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*.json")) if not file.name.startswith(".")]
+        files = [
+            file for file in sorted(path.rglob("*.json")) if not is_hidden(file.relative_to(path))
+        ]
         files = files or [file for file in sorted(path.iterdir()) if file.name.endswith(_ARCHIVES)]
     elif path.exists():
         files = [path]
@@ -74,8 +76,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
             continue
         try:
             for name, data in unpacked(file):
-                base = PurePosixPath(name).name
-                if base.endswith(".json") and not base.startswith("."):
+                if name.endswith(".json") and not is_hidden(PurePosixPath(name)):
                     yield f"{file}/{name}", data
         except CorpusError as error:
             raise SuiteError(str(error)) from error
