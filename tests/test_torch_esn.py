@@ -1,5 +1,6 @@
 """Echo state networks trained by gradient, against the core's states and finite differences."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_double_precision_is_kept_from_the_empty_text_on(two_level: bool) -> Non
     assert scores[-1] == pytest.approx(model.predict_proba(text[:-1])[text[-1]], abs=1e-12)
     expected = made.head(torch.zeros(60, dtype=torch.float64)).softmax(dim=-1)
     np.testing.assert_allclose(model.predict_proba(), expected.detach().numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "identity"])
+def test_a_network_can_be_pickled(activation: str) -> None:
+    made = network(reservoir={"activation": activation}).eval()
+    again = pickle.loads(pickle.dumps(made))
+    torch.testing.assert_close(again.encode(tokens())[0], made.encode(tokens())[0], rtol=0, atol=0)
 
 
 def test_frozen_states_carry_no_gradient() -> None:

@@ -69,7 +69,11 @@ class Recurrence(nn.Module):
         super().__init__()
         self.forwards, self.backwards = FrozenMatrix(W), FrozenMatrix(W.T)
         self.leak = frozen(leak_rate[:, None])
-        self.activate, self.slope = _ACTIVATIONS[activation]
+        self.activation = activation  # by its name: functions without one cannot be pickled
+
+    def activate(self, sums: Tensor) -> Tensor:
+        """Return the activations of sums, in place."""
+        return _ACTIVATIONS[self.activation][0](sums)
 
     def start(self, n_sequences: int) -> Tensor:
         """Return the zero state (n_units, B)."""
@@ -146,11 +150,12 @@ class _Run(torch.autograd.Function):
         """Return gradients of drives (T, n_units, B) and of the first state (n_units, B)."""
         (actives,) = ctx.saved_tensors
         cell: Recurrence = ctx.cell
+        _, slope = _ACTIVATIONS[cell.activation]
         drives = torch.empty_like(actives)
         before = torch.zeros_like(actives[0])
         for t in range(len(actives) - 1, -1, -1):
             total = above[t] + before
-            drives[t] = cell.slope(actives[t]) * (cell.leak * total)
+            drives[t] = slope(actives[t]) * (cell.leak * total)
             before = cell.backwards(drives[t]).add_((1 - cell.leak) * total)
             if ctx.truncate is not None and t % ctx.truncate == 0:
                 before = torch.zeros_like(before)
