@@ -16,6 +16,7 @@ from esnlm import NgramLanguageModel
 from esnlm.__main__ import main
 from esnlm.loading import load_model
 from esnlm.storage.atomic import file_aside, locked, put_in_place, write_whole
+from esnlm.storage.results import write_rows
 
 EVALUATE = ["evaluate", "model", "text", "--csv"]
 
@@ -186,6 +187,15 @@ def test_a_lock_leaves_no_file_and_no_folder():
     with locked(Path("a/b/out")):
         assert os.listdir("a/b") == [".out.esnlm-lock"]
     assert not Path("a").exists()
+
+
+def test_a_name_that_is_no_text_can_be_written_and_told(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["esnlm", "caf\udce9.txt"])  # as Python has b"caf\xe9.txt"
+    with locked(Path("out")):
+        holder = Path(".out.esnlm-lock").read_text("utf-8")
+    assert r"caf\udce9.txt" in holder
+    write_rows(Path("rows.csv"), ["text"], [{"text": "caf\udce9.txt"}])
+    assert Path("rows.csv").read_text("utf-8") == "text\ncaf\\udce9.txt\n"
 
 
 def test_an_error_leaves_the_old_file_and_its_neighbours():

@@ -132,5 +132,9 @@ def test_the_command_writes_a_model_of_models(capsys):
     assert main(["evaluate", "both", "text"]) == 0
     assert main(["interpolate", "one", "two", "--held-out", "text", "--out", "both"]) == 2
     assert "both exists" in capsys.readouterr().err
+    assert main(["prepare", "text", "--tokenizer", "one", "--out", "shards"]) == 0
+    on_shards = ["interpolate", "one", "two", "--held-out", "shards", "--out", "other"]
+    assert main([*on_shards, "--documents", "line"]) == 2
+    assert "shards were cut in tokens by prepare" in capsys.readouterr().err
     assert main(["interpolate", "one", "--held-out", "text", "--out", "other"]) == 2
     assert "two models at least, got one" in capsys.readouterr().err

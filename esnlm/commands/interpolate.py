@@ -41,6 +41,8 @@ def interpolate(
         names = ", ".join(map(str, models))
         raise ValueError(f"interpolate needs two models at least, got {names}")
     source = open_source([held_out])
+    if source.is_shards and documents:
+        raise ValueError("--documents is of text: shards were cut in tokens by prepare")
     with locked(out):
         check_target(out, overwrite=overwrite)
         model = InterpolatedModel([load_model(each, device=device) for each in models])

@@ -102,7 +102,7 @@ def export_model(
         except SafetensorError as error:
             raise OSError(f"the weights in {target} cannot be written: {error}") from error
         for name, text in texts.items():
-            (aside / name).write_text(text, "utf-8")
+            (aside / name).write_text(text, "utf-8", errors="backslashreplace")
         for path in aside.iterdir():
             with open(path, "rb") as file:
                 os.fsync(file.fileno())

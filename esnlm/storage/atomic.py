@@ -228,7 +228,8 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
             stack.callback(remove, place)
             if not isinstance(lock, SoftFileLock):  # which names its process itself
                 with suppress(OSError):
-                    place.write_text(f"process {os.getpid()} ({shlex.join(sys.argv)})", "utf-8")
+                    holder = f"process {os.getpid()} ({shlex.join(sys.argv)})"
+                    place.write_text(holder, "utf-8", errors="backslashreplace")
             _sweep(target)
         yield
 

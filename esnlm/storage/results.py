@@ -82,7 +82,9 @@ def csv_aside(path: Path, columns: Sequence[str], *, overwrite: bool = True) -> 
 
     Existing rows stay, unless ``overwrite``.
     """
-    with file_aside(path, "w", newline="", encoding="utf-8") as file:
+    # Names of files may be no text.
+    options = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
+    with file_aside(path, "w", **options) as file:
         writer = csv.writer(file, lineterminator="\n")
         if overwrite or not path.is_file() or not path.stat().st_size:
             writer.writerow(columns)
