@@ -174,6 +174,23 @@ def test_sentences_begin_and_end_as_kenlm_has_them(order: int):
         np.testing.assert_allclose(found, model.predict_proba(prefix), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("bos", "eos"), [("<s>", None), (None, "</s>"), ("<e>", "<e>"), ("<b>", "<e>"), (None, "<e>")]
+)
+def test_boundaries_of_any_name_are_read_again(bos: str | None, eos: str | None):
+    names = dict.fromkeys(filter(None, ("<unk>", bos, eos, *" ".join(DOCS).split())))
+    backend = Backend(models.WordLevel({word: i for i, word in enumerate(names)}, "<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = Tokenizer(backend, bos=bos, eos=eos)
+    tokenizer = tokenizer.prepend_bos() if bos else tokenizer
+    model = NgramLanguageModel(order=3, tokenizer=tokenizer).fit(DOCS)
+    write_arpa(model, "m.arpa")
+    again = read_arpa("m.arpa")
+    assert (again.tokenizer_.bos, again.tokenizer_.eos) == (bos, eos)
+    for one, other in zip(again.log_likelihood(TEXTS), model.log_likelihood(TEXTS), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-7)
+
+
 def test_numbers_are_words():
     integers = NgramLanguageModel(order=2).fit([[0, 1, 2, 1]])
     write_arpa(integers, "n.arpa")

@@ -155,7 +155,7 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
         words[words.index(UNKNOWN.upper())] = UNKNOWN
     beside = tokenizer_of(place)
     if tokenizer is None and beside.is_file():
-        tokenizer = Tokenizer.from_file(beside)
+        tokenizer = _with_boundaries(Tokenizer.from_file(beside), words)
     if tokenizer is None:
         words += [word for word in (UNKNOWN, BEGIN, END) if word not in set(words)]
         tokenizer = _of_words(words)
@@ -249,6 +249,23 @@ def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> Back
         for part, array in zip(columns, (keys, *values.T), strict=True):
             part.append(np.ascontiguousarray(array))
     return BackoffNgrams(n_tokens, *columns)
+
+
+def _with_boundaries(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
+    """Return a tokenizer of a file with the boundaries that it had, whatever they are called.
+
+    Of those that no file of a tokenizer names, the words ``<s>`` and ``</s>`` have taken the place.
+    """
+    if tokenizer.bos or tokenizer.eos:
+        return tokenizer
+    vocabulary, spelled = tokenizer.vocabulary, set(words)
+    renamed: list[Any] = [token for token in vocabulary if token and token not in spelled]
+    renamed = renamed or [None]
+    bos, eos = (
+        (name if name in vocabulary else renamed[place]) if name in spelled else None
+        for name, place in ((BEGIN, 0), (END, -1))
+    )
+    return Tokenizer(tokenizer.backend, bos=bos, eos=eos)
 
 
 def _of_words(words: list[str]) -> Tokenizer:
