@@ -23,6 +23,7 @@ from command_line import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
+from esnlm import NgramLanguageModel
 from esnlm.__main__ import main
 from esnlm.storage.atomic import BusyError, locked
 from esnlm.storage.json_files import sealed, unsealed
@@ -34,6 +35,7 @@ from esnlm.text.named_tokenizers import byte_pairs
 from esnlm.text.prepare import prepare
 from esnlm.text.sentences import SentenceRules
 from esnlm.text.shards import FORMAT, MANIFEST, Shards, ShardsError
+from esnlm.text.source import open_source
 from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n\nMary walks\n\n\nthe boy\n"
@@ -623,6 +625,22 @@ def test_the_command_takes_the_tokenizer_of_other_shards(text: Path, made: Path,
     again = Shards(out)
     assert again.tokenizer.fingerprint() == Shards(made).tokenizer.fingerprint()
     assert sentences_of(again) == [x for x in sentences_of(Shards(made)) if len(x) >= 5]
+
+
+def test_the_command_takes_a_models_tokenizer_with_its_boundaries(text: Path, tmp_path: Path):
+    backend = Tokenizer.from_json(WORDS.to_json(), bos=None, eos=None).backend
+    backend.add_special_tokens(["<e>"])
+    docs = text.read_text().splitlines()
+    model = NgramLanguageModel(2, Tokenizer(backend, bos="<e>", eos="<e>")).fit(docs)
+    model.save(tmp_path / "model")
+    for folder, again in (("model", "shards"), ("shards", "again")):
+        options = ["--tokenizer", str(tmp_path / folder), "--out", str(tmp_path / again)]
+        assert main(["prepare", str(text), *options]) == 0
+        tokenizer = Shards(tmp_path / again).tokenizer
+        assert tokenizer.fingerprint() == model.tokenizer_.fingerprint()
+    source = open_source([str(tmp_path / "again")])
+    with pytest.raises(ValueError, match="is not the one of the training text"):
+        source.stream(Tokenizer(backend, bos=None, eos="<e>"))
 
 
 def test_interrupted_says_how_to_go_on(text: Path, tmp_path: Path, capsys, monkeypatch):

@@ -177,7 +177,23 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
         return name
     _check_name(name)
     path = Path(name)
-    return Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
+    return _saved_tokenizer(path) if path.is_dir() else Tokenizer.from_file(path)
+
+
+def _saved_tokenizer(folder: Path) -> "Tokenizer":
+    """Return the tokenizer of shards or of a model, with its boundaries; or of another folder."""
+    from esnlm.storage.json_files import read_text
+    from esnlm.storage.model_folder import unchecked_config
+    from esnlm.text.shards import Shards
+    from esnlm.text.source import holds_shards
+    from esnlm.text.tokenizers import Tokenizer
+
+    if holds_shards(folder):
+        return Shards(folder, verify=False).tokenizer
+    about = unchecked_config(folder).get("tokenizer")
+    if isinstance(about, dict) and about.keys() == {"bos", "eos"}:
+        return Tokenizer.from_json(read_text(folder / "tokenizer.json"), **about)
+    return Tokenizer.from_file(folder / "tokenizer.json")
 
 
 def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any]:

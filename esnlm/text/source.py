@@ -70,7 +70,7 @@ class Source:
 
     def stream(self, tokenizer: Tokenizer) -> Any:
         """Return the tokens of shards; raise ValueError where another tokenizer cut them."""
-        if self.shards.tokenizer.to_json() != tokenizer.to_json():
+        if self.shards.tokenizer.__getstate__() != tokenizer.__getstate__():
             raise ValueError(
                 f"the tokenizer of {self.names[0]} is not the one of the training text"
             )
