@@ -71,6 +71,11 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message:
     assert name in str(caught.value)
 
 
+def test_marks_of_files_put_end_to_end_are_no_text(tmp_path: Path):
+    (tmp_path / "a").write_bytes("the dog\n".encode("utf-8-sig") * 2)
+    assert list(TextCorpus(tmp_path / "a", "line")) == ["the dog"] * 2
+
+
 def test_missing_files_are_named_at_once(tmp_path: Path):
     with pytest.raises(CorpusError, match=r"no such file or folder: .*none"):
         TextCorpus(tmp_path / "none")

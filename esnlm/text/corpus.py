@@ -237,7 +237,7 @@ def _laid_out(file: TextIO, path: Path, layout: TextLayout) -> Iterator[tuple[in
 def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
     """Lines as they are, those of 2 ** 22 characters or more in parts that end with a space.
 
-    A part has 2 ** 16 characters at most, unless a word has more; a byte order mark is left out.
+    A part has 2 ** 16 characters at most, unless a word has more; byte order marks are left out.
     Raises CorpusError for NUL bytes, and for 2 ** 22 characters without a space.
     """
     number, rest = 1, ""  # what is left of a long line
@@ -250,7 +250,7 @@ def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
                 f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text{advice}"
             )
         ends = len(read) < _LONGEST_LINE or read.endswith("\n")
-        if number == 1 and not rest:
+        if not rest:  # files that were put end to end have several marks
             read = read.removeprefix("\ufeff")
         if not ends and " " not in read:
             raise CorpusError(
