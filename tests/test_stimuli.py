@@ -111,7 +111,7 @@ def test_bad_tables_are_refused_and_leave_nothing(
 def test_groups_are_texts_in_the_order_of_the_rows() -> None:
     stimuli = read_words("words.csv", "word", ["item"])
     assert stimuli.texts == ["the boy sees", "the dogs"]
-    assert stimuli.keys_of(1, 1, "dogs") == {"zone": "2", "item": "8"}
+    assert stimuli.keys_of(1, 1) == {"zone": "2", "item": "8"}
     assert read_words("words.csv", "word", []).texts == ["the boy sees the dogs"]
     assert read_texts("stimuli.csv", "sentence").texts[0] == "the boy, he sees"
 

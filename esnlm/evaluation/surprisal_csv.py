@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from esnlm.models.surprisal import ScoredText, surprisal_columns, surprisal_rows
+from esnlm.text.corpus import CorpusError
 from esnlm.text.stimuli import PLACES, Stimuli
 
 
@@ -45,18 +46,26 @@ class SurprisalTable:
     ) -> Iterator[list[Any]]:
         """Yield the rows of a part of a text under a model; missing values are empty.
 
-        Of stimuli that are words, ends of sentences have no row.
+        Of stimuli that are words, ends of sentences have no row. Raises CorpusError where the model
+        has read other words than theirs.
         """
         stimuli = self.stimuli.get(path)
-        document, n_words = None, 0
+        document, n_words, words = None, 0, list[str]()
         for row in surprisal_rows(part, model, self.unit, path, counts=counts, lags=self.lags):
             if document != row["document"]:
                 document, n_words = row["document"], 0
+                words = stimuli.texts[document - 1].split() if stimuli is not None else []
             is_word = self.unit == "word" and row["length"] == row["length"]
             if stimuli is not None:
                 if stimuli.by_word and not is_word:
                     continue
-                row |= stimuli.keys_of(row["document"] - 1, n_words, row.get("word", ""))
+                if stimuli.by_word and words[n_words : n_words + 1] != [row["word"]]:
+                    raise CorpusError(
+                        f"{path}: the model reads {row['word']!r} as word {n_words + 1} of"
+                        f" {' '.join(words)!r:.80}: leave out the rows of marks such as <s> and"
+                        " </s>"
+                    )
+                row |= stimuli.keys_of(row["document"] - 1, n_words)
             n_words += is_word
             row |= {"model": name, "string": row.get("string", row.get("word"))}
             yield [_written(row[column]) for column in self.columns]

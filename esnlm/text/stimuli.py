@@ -28,17 +28,9 @@ class Stimuli:
     keys: Sequence[Sequence[tuple[str, ...]]]
     by_word: bool
 
-    def keys_of(self, document: int, word: int, string: str) -> dict[str, str]:
-        """Return the columns of a document and a word of it, both counted from 0.
-
-        Raise CorpusError where the model has read another word than ``string`` there.
-        """
+    def keys_of(self, document: int, word: int) -> dict[str, str]:
+        """Return the columns of a document and a word of it, both counted from 0."""
         keys = self.keys[document]
-        if self.by_word and self.texts[document].split()[word : word + 1] != [string]:
-            raise CorpusError(
-                f"the model reads {string!r} as word {word + 1} of {self.texts[document]!r:.80}:"
-                " leave out the rows of marks such as <s> and </s>"
-            )
         return dict(zip(self.columns, keys[min(word, len(keys) - 1)], strict=True))
 
 
@@ -62,7 +54,7 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
         except pd.errors.ParserWarning:
             raise CorpusError(
                 f"{path} has more fields in its rows than in its header: quote texts that hold"
-                f" {separator!r}"
+                f" {separator!r}, and leave out a column without a name (in R, row.names=FALSE)"
             ) from None
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = " ".join(str(error).split())
