@@ -187,7 +187,7 @@ def test_shards_of_another_tokenizer_are_refused(capsys):
     assert not Path("s.csv").exists()
 
 
-def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text():
+def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text(capsys):
     ngrams(order=1).save("one")
     NgramLanguageModel(order=4, tokenizer=bytes_tokenizer()).fit(["the dogs see the cats ."]).save(
         "two"
@@ -195,6 +195,7 @@ def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text(
     command = ["evaluate", "one", "other", "--interpolate", "two", "--csv", "rows.csv"]
     options = ["--held-out", "other", "--surprisal-csv", "s.csv", "--uncorrected"]
     assert main([*command, *options]) == 0
+    assert "--held-out is scored too" in capsys.readouterr().err
     one, two, both = rows_of("rows.csv")
     assert [row["model"] for row in (one, two, both)] == ["one", "two", "one + two"]
     losses = [float(row["nll_per_token"]) for row in (one, two, both)]

@@ -163,6 +163,10 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
             raise ValueError(f"{place} is given twice, which --surprisal-csv cannot tell apart")
     if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
+    if {Path(name).resolve() for name in text} & {
+        Path(name).resolve() for name in options.held_out
+    }:
+        log.warning("--held-out is scored too: a weight chosen on a text flatters the mean there")
     of_text = options.documents or options.layout().changed()
     if of_text and all(map(holds_shards, [*text, *options.held_out, *options.bins])):
         raise ValueError(

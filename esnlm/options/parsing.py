@@ -89,7 +89,7 @@ class Flags:
         """
         name, names = error.argument.name, [n for each in self._arguments for n in each.names]
         (parameter,) = (each.parameter for each in self._arguments if each.name == name)
-        purpose = (parameter.help or "").split(". ")[0].partition(" (")[0].rstrip(".:")
+        purpose = re.split(r"[.:]\s|\s\(", parameter.help or "")[0].rstrip(".:")
         if purpose[1:2].islower() or purpose[1:2] == " ":
             purpose = purpose[0].lower() + purpose[1:]
         purpose = " ".join(purpose.split())

@@ -151,7 +151,9 @@ class EchoStateNetwork(ReservoirNetwork):
         readout = model.readout_
         if model.features_ is not None or not isinstance(readout, SoftmaxReadout):
             kind = type(readout).__name__
-            raise ValueError(f"torch does not compute word features, nor a {kind}: use the core")
+            raise ValueError(
+                f"torch does not compute word features, nor a {kind}: leave out the device"
+            )
         rank = len(readout.up_) if isinstance(readout, ReducedRankSoftmaxReadout) else None
         network = cls(model.n_tokens_, reservoir=model.reservoir_, rank=rank)
         with torch.no_grad():
