@@ -75,6 +75,33 @@ def test_gram_of_a_sample_is_scaled_to_all_rows() -> None:
     np.testing.assert_allclose(moments.mean, X.mean(axis=0))
 
 
+def test_a_large_mean_costs_no_digits_however_rows_come_together() -> None:
+    X, codes = rows(5000, 7, 3)
+    X = (X + 3000).astype(np.float32)
+    X[0] += 100  # an outlier is no origin
+    centred = X.astype(np.float64) - X.mean(axis=0, dtype=np.float64)
+    expected = centred.T @ centred
+    scale = np.sqrt(np.outer(expected.diagonal(), expected.diagonal()))
+    cut = Moments(7, 3)
+    for part in np.array_split(np.arange(3000), 31):
+        cut.add(X[part], codes[part])
+    cut = Moments.restored(cut.state_dict(), gram_rows=None).add(X[3000:], codes[3000:])
+    halves = [Moments(7, 3).add(X[i::2], codes[i::2]).to_sums() for i in (0, 1)]
+    pooled = Moments(7, 3).add(X, codes).pooled(np.array([0, 1, 0]))
+    for moments in (cut, pooled, Moments(7, 3).replace(halves[0] + halves[1])):
+        np.testing.assert_allclose(moments.centred_gram() / scale, expected / scale, atol=3e-6)
+
+
+def test_products_of_an_older_version_have_their_origin_at_zero() -> None:
+    X, codes = rows(100, 4, 3)
+    older = Moments(4, 3)
+    older._origin = np.zeros(4, dtype=np.float32)
+    arrays = older.add(X, codes).state_dict() | {"gram": X.T @ X}
+    arrays = {name: arrays[name] for name in ("n", "n_gram", "counts", "sums", "gram")}
+    moments = Moments.restored(arrays, gram_rows=None).add(X, codes)
+    np.testing.assert_allclose(moments.gram(), 2 * X.T @ X)
+
+
 def test_bad_shapes_are_named() -> None:
     moments = Moments(3, 2)
     with pytest.raises(ValueError, match=r"must be \(n, 3\), got \(2, 4\)"):
@@ -85,7 +112,7 @@ def test_bad_shapes_are_named() -> None:
         moments.add(np.zeros((2, 3)), np.array([0]))
 
 
-@pytest.mark.parametrize("name", ["sums", "counts", "gram", "gram_sum", "part", "staged"])
+@pytest.mark.parametrize("name", ["sums", "counts", "gram", "gram_sum", "part", "staged", "origin"])
 def test_arrays_that_do_not_fit_are_refused(name: str) -> None:
     X, codes = rows(1500, 6, 4)
     moments = Moments(6, 4, gram_rows=1200)

@@ -24,9 +24,11 @@ _UNITS = 512
 _WORTH_THREADS = 1 << 20
 # Sums of squares that single precision holds the roots of.
 _LARGEST = 1e76
+# Rows whose median is subtracted from all in products, and its largest entry.
+_ORIGIN_ROWS, _FARTHEST = 128, 1e30
 _LAYOUTS = {
     "sums": "f V N", "counts": "i V", "gram": "f N N", "gram_sum": "f N",
-    "part": "f N N", "staged": "f S N",
+    "part": "f N N", "staged": "f S N", "origin": "f N",
 }  # fmt: skip
 
 
@@ -35,10 +37,11 @@ class Moments(Stateful):
 
     ``counts`` (n_classes,) int64 and ``sums`` (n_classes, n_units) float64 are of the ``n`` rows
     by class. Rows enter the Gram matrix in their own precision, at most 16 384 at a time, and
-    the sums of those are float64: with float32 states a Gram entry is within about 1e-6 of the
-    float64 one relative to the diagonal, however rows were cut into calls. The Gram matrix
-    (n_units² operations a row, against n_units for the sums) is of the first ``gram_rows``;
-    ``n_gram`` rows are in it.
+    the sums of those are float64: with float32 states an entry of the centred Gram matrix is within
+    about 1e-6 of the float64 one relative to the diagonal, however rows were cut into calls. So
+    that a large mean costs no digits, products are those of rows less an origin, the median of
+    some first ones. The Gram matrix (n_units² operations a row, against n_units for the sums) is of
+    the first ``gram_rows``; ``n_gram`` rows are in it.
 
     >>> X, codes = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([0, 1, 0])
     >>> moments = Moments(2, 2).add(X[:1], codes[:1]).add(X[1:], codes[1:])
@@ -59,6 +62,7 @@ class Moments(Stateful):
         self.n_gram = 0
         self._make_zeros()
         self._gram_sum: Floats | None = None
+        self._origin: Array | None = None
         self._part: Array | None = None
         self._rows_in_part = 0
         self._staged: Array | None = None
@@ -110,11 +114,26 @@ class Moments(Stateful):
         return self.n - float(np.sum(self.counts**2.0)) / self.n
 
     def gram(self) -> Floats:
-        """XᵀX (n_units, n_units) of the ``n_gram`` rows that entered it."""
+        """XᵀX (n_units, n_units) of the ``n_gram`` rows that entered it, a copy."""
+        gram, (origin, shifted) = self._products().copy(), self._shifted_sum()
+        half = shifted + (self.n_gram / 2) * origin
+        gram += np.outer(origin, half)
+        gram += np.outer(half, origin)
+        return gram
+
+    def _products(self) -> Floats:
+        """Products (n_units, n_units) of the rows less the origin."""
         self._empty_stage()
         self._empty_part()
         kernels.mirror_upper_triangle(self._gram)
         return self._gram
+
+    def _shifted_sum(self) -> tuple[Floats, Floats]:
+        """Return the origin (n_units,), and the sum (n_units,) of the rows in `_products`."""
+        origin = np.zeros(self.n_units) if self._origin is None else self._origin.astype(float)
+        # Kept apart once rows are left out of the Gram matrix.
+        total = self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
+        return origin, total - self.n_gram * origin
 
     def centred_gram(self) -> Floats:
         """(X - mean)ᵀ(X - mean) (n_units, n_units); of a sample, scaled to all n rows.
@@ -123,10 +142,9 @@ class Moments(Stateful):
         """
         if self.n_gram == 0:
             return np.zeros((self.n_units, self.n_units))
-        # Kept apart once rows are left out of the Gram matrix.
-        total = self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
         with np.errstate(over="ignore", invalid="ignore"):
-            centred = self.gram() - np.outer(total, total / self.n_gram)
+            gram, (_, total) = self._products(), self._shifted_sum()
+            centred = gram - np.outer(total, total / self.n_gram)
         if not np.trace(centred) < _LARGEST:
             raise DivergenceError(
                 "the states are too large for the sum of their squares: scale them, or lower"
@@ -154,7 +172,8 @@ class Moments(Stateful):
         np.add.at(moments.counts, groups, self.counts)
         member = csr_array((np.ones(len(groups)), (groups, np.arange(len(groups)))))
         moments.sums[...] = member @ self.sums
-        moments._gram, moments._gram_sum = self.gram(), self._gram_sum
+        moments._gram, moments._gram_sum = self._products(), self._gram_sum
+        moments._origin = self._origin
         return moments
 
     def restrict_to_part(self, share: float, most: int) -> None:
@@ -197,6 +216,7 @@ class Moments(Stateful):
             row[i:] = plain["gram"][start : start + self.n_units - i]
             start += self.n_units - i
         self._gram_sum = None if self.n == self.n_gram else plain["gram_sum"].copy()
+        self._origin = np.zeros(self.n_units, dtype=np.float32)
         self._rows_in_part = self._n_staged = 0
         return self
 
@@ -216,6 +236,8 @@ class Moments(Stateful):
         arrays |= {"counts": self.counts, "sums": self.sums, "gram": self._gram}
         if self._gram_sum is not None:
             arrays["gram_sum"] = self._gram_sum
+        if self._origin is not None:
+            arrays["origin"] = self._origin
         if self._part is not None and self._rows_in_part:
             arrays["part"], arrays["rows_in_part"] = self._part, np.asarray(self._rows_in_part)
         if self._staged is not None and self._n_staged:
@@ -228,7 +250,9 @@ class Moments(Stateful):
         self.n, self.n_gram = int(arrays["n"]), int(arrays["n_gram"])
         self.counts, self.sums, self._gram = arrays["counts"], arrays["sums"], arrays["gram"]
         self.n_classes, self.n_units = self.sums.shape
-        self._gram_sum = arrays.get("gram_sum")
+        self._gram_sum, self._origin = arrays.get("gram_sum"), arrays.get("origin")
+        if self._origin is None and ("part" in arrays or self._gram.any()):  # of an older version
+            self._origin = np.zeros(self.n_units, dtype=np.float32)
         self._part = np.asfortranarray(arrays["part"]) if "part" in arrays else None
         self._rows_in_part = int(arrays.get("rows_in_part", 0))
         staged = arrays.get("staged", np.empty((0, self.n_units)))
@@ -290,6 +314,11 @@ class Moments(Stateful):
             self._part = np.zeros((self.n_units, self.n_units), dtype=X.dtype, order="F")
         if self._rows_in_part + len(X) > _ROWS_IN_SINGLE:
             self._empty_part()
+        if self._origin is None:
+            median = np.median(X[:_ORIGIN_ROWS], axis=0)
+            # In single precision it is exact in either.
+            self._origin = np.clip(median, -_FARTHEST, _FARTHEST).astype(np.float32)
+        X = X - self._origin.astype(X.dtype)
         syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
         # A C-ordered X is X.T in the Fortran order that BLAS reads without a copy. The lower
         # triangle of the Fortran-ordered result is the upper one of its transposed view.
