@@ -15,7 +15,10 @@ from cyclopts.exceptions import (
 )
 
 # ``name must``, with the kind of number that an option has been read as.
-_MUST = r"(?:(?<=^)|(?<=: ))(\w+) (?:must (be (?:None or )?an integer of )?|is (?:not|only) valid )"
+_MUST = (
+    r"(?:(?<=^)|(?<=: ))(\w+) "
+    r"(?:must (be (?:None or )?an integer of )?|is (?:(?:not|only) valid|no setting) )"
+)
 # ``name=value``, but for names of parameters that are typed.
 _SETTING = r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*')"
 # Parameters of the library that options call otherwise, where no rule tells.
@@ -111,7 +114,7 @@ class Flags:
         A parameter that must be something else has the name it was typed by, and
         ``name=value`` is the option with its value.
         """
-        if self._command is None or not re.search(r"\w=\S|\w must |valid with", message):
+        if self._command is None or not re.search(r"\w=\S|\w must |valid with|no setting", message):
             return message
         message = re.sub(_MUST, self._typed, message)
         return re.sub(_SETTING, self._advised, message)
