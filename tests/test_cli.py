@@ -401,7 +401,7 @@ def test_every_required_option_says_what_it_is_for(capsys):
             words += [word for other in asked[len(places) : number] for word in (other.name, "x")]
             told = failure([name, *words], capsys)
             assert each.name in told
-            purpose = re.split(r"\. | \(", " ".join(each.parameter.help.split()).rstrip("."))[0]
+            purpose = re.split(r"[.:] | \(", " ".join(each.parameter.help.split()).rstrip("."))[0]
             assert purpose[1:] in told, (name, each.name)
 
 
