@@ -30,6 +30,7 @@ from esnlm.storage.checkpoints import CheckpointError, Checkpoints
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
+from esnlm.training import resumable_run
 from esnlm.training.resumable_run import StoppedError
 from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.training.training_log import TrainingLog
@@ -133,6 +134,22 @@ def test_a_run_stopped_after_its_last_step_ends_in_the_same_model(readout: str, 
     assert store.latest().step == whole.step
     model = trainer(readout, held_out=None).run(store, resume=True)
     assert saved(model, tmp_path / "resumed") == expected
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_progress_has_the_name_of_the_run(resume: bool, tmp_path: Path, monkeypatch):
+    names, bar = [], resumable_run.progress_bar
+
+    def named(*values, **options):
+        names.append(options["desc"])
+        return bar(*values, **options)
+
+    store = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer().run(store, stop=Clock(0))
+    monkeypatch.setattr(resumable_run, "progress_bar", named)
+    trainer().run(store, resume=resume, name="seed 0")
+    assert names == ["seed 0"]
 
 
 def rows_of(path: Path) -> list[list[str]]:

@@ -86,9 +86,9 @@ class ResumableRun(ABC):
                 saved = dict(checkpoint.facts["settings"])
                 self.step, self.tokens = checkpoint.step, int(checkpoint.facts["tokens"])
                 self._seconds = float(checkpoint.facts["seconds"])
-                for name, now in self.settings.items():
-                    if saved.get(name) != now:
-                        raise CheckpointError(_difference(name, saved.get(name), now))
+                for setting, now in self.settings.items():
+                    if saved.get(setting) != now:
+                        raise CheckpointError(_difference(setting, saved.get(setting), now))
         visible = verbose and self.is_first
         self._name = name
         bar = progress_bar(visible, unit="tok", unit_scale=True, desc=name or None, leave=not name)
