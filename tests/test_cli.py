@@ -68,10 +68,11 @@ def in_process(*argv: str, **options) -> subprocess.Popen[str]:
 def test_train_evaluate_generate(tokenizer: str, reset: str, capsys):
     trained("--tokenizer", tokenizer, "--reset", reset, "--lower", "--held-out", "text")
     assert "trained parameters" in capsys.readouterr().out
-    assert main(["evaluate", "model", "text", "text", "--csv", "rows.csv"]) == 0
+    Path("copy").write_text(TEXT)
+    assert main(["evaluate", "model", "text", "copy", "--csv", "rows.csv"]) == 0
     with open("rows.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["text"] for row in rows] == ["text", "text", "all"]
+    assert [row["text"] for row in rows] == ["text", "copy", "all"]
     assert float(rows[0]["perplexity"]) == pytest.approx(float(rows[2]["perplexity"]))
     assert int(rows[0]["n_words"]) == len(TEXT.split())
     assert float(rows[0]["unknown_share"]) == 0
@@ -357,7 +358,8 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ("evaluate model text --bins empty --bins-csv empty", "cannot write empty: it is read"),
         ("evaluate model text --csv model/config.json --overwrite", "it is read, or in a folder"),
         ("evaluate model text --surprisal-csv model/rows.csv", "it is read, or in a folder"),
-        ("evaluate model text ./text --surprisal-csv a", "text is given twice"),
+        ("evaluate model text ./text", "text is given twice"),
+        ("evaluate model text --bins empty empty", "empty is given twice"),
         ("blimp model --data text --csv model/rows.csv", "it is read, or in a folder"),
         ("report model --out model/config.json --overwrite", "it is read, or in a folder"),
         (

@@ -103,6 +103,14 @@ def test_rows_hold_setting_and_result(whole: Path):
     assert not (whole / "running").exists()
 
 
+def test_rows_of_another_held_out_text_are_not_added(corpus, whole: Path, capsys):
+    before = (whole / "size.csv").read_bytes()
+    assert main(command({**corpus, "dev": corpus["train"]}, whole, "--sizes", "8")) == 2
+    message = "size.csv holds runs with n_held_out_tokens = "
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert (whole / "size.csv").read_bytes() == before
+
+
 def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path):
     options = ("--sizes", "8", "--no-plots", "--keep-models", str(tmp_path / "models"))
     assert main(command(corpus, tmp_path / "out", *options)) == 0

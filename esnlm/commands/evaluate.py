@@ -1,6 +1,5 @@
 """``esnlm evaluate``: score text with a model."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -140,7 +139,7 @@ def _warn_of_unknown(rows: Sequence[dict[str, Any]]) -> None:
 
 def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     """Refuse options that do nothing without another, or to shards."""
-    from esnlm.text.source import holds_shards
+    from esnlm.text.source import check_twice, holds_shards
 
     for is_given, name, needs, needed in (
         (options.weight is not None, "--weight", options.interpolate, "--interpolate MODEL2"),
@@ -157,10 +156,8 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     for is_given, name in ((options.lags, "--lags"), (options.counts, "--counts")):
         if is_given and options.unit in ("sentence", "token"):
             raise ValueError(f"{name} is of words, got --unit {options.unit}")
-    if options.surprisal_csv is not None:
-        (place, times), *_ = Counter(Path(name).resolve() for name in text).most_common(1)
-        if times > 1:
-            raise ValueError(f"{place} is given twice, which --surprisal-csv cannot tell apart")
+    for names in (text, options.held_out, options.bins):
+        check_twice(map(Path, names))
     if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
     if {Path(name).resolve() for name in text} & {

@@ -130,6 +130,8 @@ def run_on_shards(
     ``settings`` and ``runs`` are as `planned` has them; ``places`` says for a setting where its run
     keeps what `measure` of `shards_run` keeps; ``leading`` are columns before those of the grid.
     """
+    from esnlm.text.shards import Shards
+
     texts = {"held_out": options.held_out, "blimp": options.blimp and str(options.blimp)}
     shared = texts | {"save_every": 60 * options.checkpoint_every}
 
@@ -145,6 +147,8 @@ def run_on_shards(
         key=(*leading, *KEY),
         columns=(*leading, *COLUMNS),
         extras=extras,
+        # Losses on another held-out text, which has another number of tokens, do not compare.
+        fixed={"n_held_out_tokens": Shards(options.held_out, verify=False).stream().n_predicted},
         cluster=options.cluster,
     )
     _forget_finished(path)

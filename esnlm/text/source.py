@@ -120,7 +120,7 @@ def inspected(corpus: TextCorpus, held_out: TextCorpus | None = None) -> list[st
     files = [path for path, _ in corpus.files()]
     held_out_files = [] if held_out is None else [path for path, _ in held_out.files()]
     for several in (files, held_out_files):
-        _check_twice(several)
+        check_twice(several)
     return [
         *_alike(files, held_out_files),
         *_laid_out_otherwise([*files, *held_out_files][:_MOST_FILES], corpus.layout),
@@ -163,7 +163,8 @@ def spaced(corpus: TextCorpus, tokenizer: Tokenizer) -> Iterator[str]:
                 return
 
 
-def _check_twice(files: Iterable[Path]) -> None:
+def check_twice(files: Iterable[Path]) -> None:
+    """Raise CorpusError where a file or folder is named twice, whatever its names."""
     by_place: dict[Path, Path] = {}
     for path in files:
         before = by_place.setdefault(path.resolve(), path)
