@@ -1,9 +1,12 @@
 """One contract that every readout keeps."""
 
+import pickle
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -99,6 +102,22 @@ def test_scikit_learn_checks_of_other_settings(estimator: Any, check: Any) -> No
 def test_an_estimator_equals_itself_alone_and_is_shown_as_those_of_scikit_learn(made: Any) -> None:
     assert len({made, made, clone(made)}) == 2
     assert repr(made) == BaseEstimator.__repr__(made)  # parameters that are not the default
+
+
+@every_readout
+def test_copies_learn_on_as_the_original(readout: Any, tmp_path: Path) -> None:
+    X, y = pairs()
+    readout = clone(readout)
+    if hasattr(readout, "buffer_size"):
+        readout.buffer_size = 60
+    readout.partial_fit(X, y, classes=np.arange(4))
+    joblib.dump(readout, tmp_path / "readout")
+    # joblib gives large arrays to its workers as read-only maps
+    mapped = joblib.load(tmp_path / "readout", mmap_mode="r")
+    copies = [readout, pickle.loads(pickle.dumps(readout)), mapped]
+    first, *others = [each.partial_fit(X[::-1], y[::-1]).state_dict() for each in copies]
+    for other in others:
+        assert all(np.array_equal(first[name], other[name]) for name in first)
 
 
 @every_readout

@@ -45,6 +45,7 @@ def test_the_cut_of_rows_does_not_matter(cuts: list[int]) -> None:
     whole, parts = RidgeRegressor().fit(X, y), RidgeRegressor()
     for rows, targets in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
         parts.partial_fit(rows, targets)
+        parts._moments._products.flags.writeable = False  # as joblib maps it in its workers
     np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=0, atol=1e-10)
     np.testing.assert_allclose(parts.predict(X), whole.predict(X), rtol=1e-12)
     parts.partial_fit(X[:1], y[:1])

@@ -124,6 +124,19 @@ class Stateful:
         vars(instance).update(attributes)
         return instance.load_state_dict(arrays)
 
+    def make_writable(self, copies: dict[int, tuple[Array, Array]] | None = None) -> None:
+        """Copy read-only arrays, as joblib maps them in its workers, before they are changed.
+
+        ``copies`` are the arrays by their ``id``, with their copies: what is one array stays one.
+        """
+        copies = {} if copies is None else copies
+        for name, value in vars(self).items():
+            if isinstance(value, Stateful):
+                value.make_writable(copies)
+            elif isinstance(value, np.ndarray) and not value.flags.writeable:
+                copy = copies.setdefault(id(value), (value, np.array(value)))[1]
+                setattr(self, name, copy)
+
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         """Forget what was, before these arrays are loaded; the arrays to load."""
         return arrays

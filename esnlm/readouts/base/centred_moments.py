@@ -6,11 +6,12 @@ import numpy as np
 
 from esnlm.utils.arrays import Array, Floats
 from esnlm.utils.memory import check_memory
+from esnlm.utils.state_dict import Stateful
 
 _PIECE = 16384
 
 
-class CentredMoments:
+class CentredMoments(Stateful):
     """Means and centred products of states X (n, n_units) and real targets Y (n, n_outputs).
 
     All are float64. Rows are merged by the means of their pieces (Chan, Golub & LeVeque 1983):

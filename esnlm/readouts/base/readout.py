@@ -104,6 +104,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
                 )
         if not self._can_learn:
             raise ValueError(_WITHOUT_STATE)
+        self.make_writable()
         with divergence():
             self._absorb(X, encode_labels(y, self.classes_))
         return self

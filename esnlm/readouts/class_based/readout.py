@@ -144,6 +144,7 @@ class TwoLevelReadout(BufferedReadout):
 
     def _update(self, X: Array, codes: Ints) -> None:
         self._trained.learn_later(X, codes)
+        self._show()  # views of the learner's arrays, which a pickle parts from them
 
     def _settle(self) -> None:
         super()._settle()

@@ -79,6 +79,7 @@ class RidgeRegressor(Linkable, MultiOutputMixin, RegressorMixin, BaseEstimator):
                 f"y must have shape ({expected}), as at the first call, got {targets.shape}:"
                 " fit a clone for other targets"
             )
+        self._moments.make_writable()
         self._moments.add(states, targets.reshape(len(states), -1))
         for name in ("coef_", "intercept_", "alpha_"):
             self.__dict__.pop(name, None)
