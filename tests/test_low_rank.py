@@ -69,6 +69,17 @@ def test_directions_are_canonical_correlation_analysis(monkeypatch):
     np.testing.assert_allclose(np.abs(correlation), np.eye(2), atol=0.02)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_large_mean_moves_no_direction(dtype):
+    X, y = rows(4000)
+    exact = canonical_directions(Moments(N_UNITS, N_WORDS).add(X, y), RANK)[0]
+    far = X.astype(np.float64) + np.linspace(-1000, 1000, N_UNITS)
+    moments = Moments(N_UNITS, N_WORDS).add(far.astype(dtype), y)
+    for each in (moments, Moments(N_UNITS, N_WORDS).replace(moments.to_sums())):
+        directions = canonical_directions(each, RANK)[0]
+        np.testing.assert_allclose(directions, exact, atol=1e-3)
+
+
 @pytest.mark.parametrize("scale", [0.01, 1, 100])
 def test_the_largest_weight_of_a_direction_is_positive(scale):
     X, y = rows(2000)

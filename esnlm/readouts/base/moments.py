@@ -8,7 +8,7 @@ from scipy.linalg import blas
 from scipy.sparse import csr_array
 
 from esnlm.kernels import rows as kernels
-from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
+from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
 from esnlm.utils.sums import Keyed, Sums
@@ -26,6 +26,8 @@ _WORTH_THREADS = 1 << 20
 _LARGEST = 1e76
 # Rows whose median is subtracted from all in products, and its largest entry.
 _ORIGIN_ROWS, _FARTHEST = 128, 1e30
+# Of the squared mean: what sums in single precision lose, squared what its numbers do.
+_ROUNDING = 1e-6
 _LAYOUTS = {
     "sums": "f V N", "counts": "i V", "gram": "f N N", "gram_sum": "f N",
     "part": "f N N", "staged": "f S N", "origin": "f N",
@@ -109,14 +111,25 @@ class Moments(Stateful):
         return self.counts / self.n
 
     @property
+    def rounding(self) -> float:
+        """Variance, of all units together, that may be rounding alone."""
+        _, total = self._shifted_sum()
+        shift, mean = total / max(self.n_gram, 1), self.mean
+        return _ROUNDING * max(float(shift @ shift), _ROUNDING * float(mean @ mean))
+
+    @property
     def variation(self) -> float:
         """Sum of squares of the centred one-hot targets: n, less n_v² / n for each class."""
         return self.n - float(np.sum(self.counts**2.0)) / self.n
 
     def gram(self) -> Floats:
         """XᵀX (n_units, n_units) of the ``n_gram`` rows that entered it, a copy."""
-        gram, (origin, shifted) = self._products().copy(), self._shifted_sum()
-        half = shifted + (self.n_gram / 2) * origin
+        return self._add_origin(self._products().copy(), 1)
+
+    def _add_origin(self, gram: Floats, sign: int) -> Floats:
+        """Add to products of rows less the origin, in place, what those of the rows have more."""
+        origin, shifted = self._shifted_sum()
+        half = sign * (shifted + (self.n_gram / 2) * origin)
         gram += np.outer(origin, half)
         gram += np.outer(half, origin)
         return gram
@@ -216,7 +229,8 @@ class Moments(Stateful):
             row[i:] = plain["gram"][start : start + self.n_units - i]
             start += self.n_units - i
         self._gram_sum = None if self.n == self.n_gram else plain["gram_sum"].copy()
-        self._origin = np.zeros(self.n_units, dtype=np.float32)
+        self._origin = _as_origin(plain["gram_sum"] / max(self.n_gram, 1))
+        self._add_origin(self._gram, -1)
         self._rows_in_part = self._n_staged = 0
         return self
 
@@ -315,9 +329,7 @@ class Moments(Stateful):
         if self._rows_in_part + len(X) > _ROWS_IN_SINGLE:
             self._empty_part()
         if self._origin is None:
-            median = np.median(X[:_ORIGIN_ROWS], axis=0)
-            # In single precision it is exact in either.
-            self._origin = np.clip(median, -_FARTHEST, _FARTHEST).astype(np.float32)
+            self._origin = _as_origin(np.median(X[:_ORIGIN_ROWS], axis=0))
         X = X - self._origin.astype(X.dtype)
         syrk = blas.ssyrk if X.dtype == np.float32 else blas.dsyrk
         # A C-ordered X is X.T in the Fortran order that BLAS reads without a copy. The lower
@@ -333,6 +345,11 @@ class Moments(Stateful):
         if self._part is not None and self._rows_in_part:
             kernels.add_upper_triangle(self._gram, self._part.T)
             self._rows_in_part = 0
+
+
+def _as_origin(middle: Array) -> Floats32:
+    """Return the middle (n_units,) of rows in single precision, which is exact in either."""
+    return np.clip(middle, -_FARTHEST, _FARTHEST).astype(np.float32)
 
 
 def _check_shapes(arrays: Arrays) -> None:

@@ -14,8 +14,6 @@ from esnlm.utils.threads import map_tiles, one_blas_thread
 # Of the variance of all units together, added to every direction's. Sums are over more rows than
 # the matrix of products: directions that vary little in its rows seem to tell more than they can.
 _DAMPING = 2.5e-6
-#: States whose variance is this part of their squared mean are one state, but for rounding.
-ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
 _COUNT_OFFSET = 3.0
 _WORDS_AT_ONCE = 4096
@@ -62,12 +60,10 @@ def damped(
     """Return ``solve`` of the states' covariance (n_units, n_units), made positive definite.
 
     ``damping(variance, rounding)`` is added to its diagonal, and ten times as much where that is
-    too little: sums in single precision of states that hardly vary hold rounding of the size of
-    the squared mean.
+    too little: states that hardly vary hold little but rounding.
     """
     covariance = moments.centred_gram() / max(moments.n, 1)
-    rounding = ROUNDING * float(moments.mean @ moments.mean)
-    more = damping(float(np.trace(covariance)), rounding)
+    more = damping(float(np.trace(covariance)), moments.rounding)
     while True:
         covariance.flat[:: moments.n_units + 1] += more
         try:

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.class_based.cca import ROUNDING, damped
+from esnlm.readouts.class_based.cca import damped
 from esnlm.utils.arrays import Array, Floats, Ints
 
 #: Directions of the states that words are compared along.
@@ -191,7 +191,7 @@ def _directions(moments: Moments, words: Ints) -> Floats:
     def axes_of(total: Floats) -> Floats:
         return eigh(between, total, subset_by_index=ends)[1]
 
-    if np.trace(moments.centred_gram()) <= ROUNDING * n * float(moments.mean @ moments.mean):
+    if np.trace(moments.centred_gram()) <= n * moments.rounding:
         return np.zeros((len(words), 1))
     axes = damped(moments, lambda variance, _: 1e-4 * variance / n_units + 1e-12, axes_of)
     # Float32 sums differ in their last digits: equal words should stay equal.
