@@ -1,5 +1,6 @@
 """The command line: find the command, run it, and say in one line what went wrong."""
 
+import errno
 import io
 import os
 import sys
@@ -91,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except OSError as error:
         _forget_output()
+        if error.errno == errno.ENOENT and error.filename is None:  # what getcwd raises
+            return _refused("the current folder was removed: change to another one")
         has_reason = error.strerror is not None and error.filename is not None
         return _refused(f"{error.filename}: {error.strerror}" if has_reason else str(error))
     except (ValueError, FloatingPointError, OverflowError, ImportError) as error:

@@ -63,6 +63,17 @@ def in_process(*argv: str, **options) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows removes no current folder")
+def test_a_current_folder_that_was_removed(tmp_path: Path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    text = str(tmp_path / "text")
+    assert main(["ngram", text, "--out", "m"]) == 2
+    assert capsys.readouterr().err.startswith("esnlm: error: the current folder was removed")
+    assert main(["ngram", text, "--out", str(tmp_path / "model")]) == 0
+
+
 @pytest.mark.parametrize("tokenizer", ["word", "char"])
 @pytest.mark.parametrize("reset", ["sentence", "document", "never"])
 def test_train_evaluate_generate(tokenizer: str, reset: str, capsys):

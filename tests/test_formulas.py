@@ -17,6 +17,7 @@ PUBLISHED = [
     " & [[(5;%reduced_ambig%) - (5;%unreduced_ambig%)] > [(5;%reduced_unambig%) -"
     " (5;%unreduced_unambig%)]]",
     "(5;%nn_ambig%)>(5;%nn_unambig%)",
+    "(1;%a%) - (2;%a%) > -0.5 & -(1;%b%) + +[(2;%b%) - -.25e1] > 1e-1",
     "(1;%a%) - (2;%a%) - (3;%a%) > 0.5 | (1;%b%) < 2 & [(2;%b%) > 1 | (3;%b%) > 1]",
 ]
 
@@ -65,6 +66,8 @@ def test_the_last_digits_of_an_arithmetic_decide_nothing():
         ("(1;%a%) < (2;%a%) (3;%a%)", "expected an operator or the end, got"),
         ("(1;%a%) & (2;%a%)", "& stands between two conditions"),
         ("(1;%a%) + [(1;%a%) < 2] > 1", r"\+ stands between two numbers"),
+        ("-[(1;%a%) < 2] > 1", "- stands before a number"),
+        ("(1;%a%) < -", "expected a region, a number or a bracket, got the end"),
         ("(1;%a%) < 2 < 3", "< stands between two numbers"),
         ("__import__('os')", 'expected a region .* got "__import__'),
         ("(1;%a%) * 2 > 1", "expected a region .* got '\\* 2 > 1'"),

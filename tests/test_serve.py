@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -430,6 +431,10 @@ def test_it_serves_until_it_is_interrupted(folders: Path, number: int, status: i
         with urllib.request.urlopen(f"{address}api/models", timeout=60) as found:
             names = [model["name"] for model in json.load(found)["models"]]
         assert names == ["counts", "other/counts"]
+        large = urllib.request.Request(f"{address}api/next", b"a" * 20_000_000)
+        with pytest.raises(urllib.error.HTTPError, match="413") as refusal:  # and no reset
+            urllib.request.urlopen(large, timeout=60)
+        refusal.value.close()
         with socket.create_connection(("127.0.0.1", int(address.split(":")[2][:-1]))):
             process.send_signal(number)  # an idle connection holds nothing up
             _, err = process.communicate(timeout=60)

@@ -104,7 +104,10 @@ def is_local(host: str) -> bool:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the whole body of a request, of which no more than `MOST_BYTES` are read."""
+    """Return the whole body of a request, of which no more than `MOST_BYTES` are kept.
+
+    A larger one is read to its end: a client that still writes would see a reset, not the answer.
+    """
     if request.method in ("GET", "HEAD"):
         return b""
     body, message = b"", {"more_body": True}
@@ -112,11 +115,11 @@ async def _body(request: Request) -> bytes:
         async with asyncio.timeout(_SECONDS):
             while message.get("more_body"):
                 message = await request.receive()
-                body += message.get("body", b"")
-                if len(body) > MOST_BYTES:
-                    raise HTTPException(413, f"a request must have at most {MOST_BYTES} bytes")
+                body = (body + message.get("body", b""))[: MOST_BYTES + 1]
     except TimeoutError:
         raise HTTPException(408, f"the request did not come within {_SECONDS} seconds") from None
+    if len(body) > MOST_BYTES:
+        raise HTTPException(413, f"a request must have at most {MOST_BYTES} bytes")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HTTPException(415, f"a request must be application/json, got {kind[:80]!r}")

@@ -164,7 +164,11 @@ def _replace(source: Path, target: Path) -> None:
 
 def check_not_current(target: Path) -> None:
     """Refuse to replace the current folder: its shell would be in one that is gone."""
-    if target.resolve() == Path.cwd():
+    try:
+        is_current = target.samefile(os.curdir)
+    except OSError:  # there is no such folder yet
+        return
+    if is_current:
         raise FileExistsError(f"{target} is the current folder: choose another folder")
 
 

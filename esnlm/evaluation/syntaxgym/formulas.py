@@ -16,12 +16,13 @@ Node: TypeAlias = "Region | float | Operation"
 
 _TOKEN = re.compile(
     r"\s*(?:\(\s*(?P<number>\d+|\*)\s*;\s*%(?P<condition>[^%]+)%\s*\)"
-    r"|(?P<constant>\d+(?:\.\d*)?)|(?P<mark>[-+<>=&|()\[\]]))"
+    r"|(?P<constant>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<mark>[-+<>=&|()\[\]]))"
 )
 # Regions, numbers and marks of a formula: longer ones would nest too deep.
 _LONGEST = 500
+_SIGNS = "+-"
 #: Operators from those that bind least.
-_LEVELS = ("|", "&", "<>=", "+-")
+_LEVELS = ("|", "&", "<>=", _SIGNS)
 _TRUTHS = ("|", "&", "<>=")
 _CLOSING = {"(": ")", "[": "]"}
 #: Bits by which surprisals must differ to be unequal: the models' own arithmetic has seven digits.
@@ -144,6 +145,11 @@ class _Parser:
         token = self.tokens.pop(0)
         if not isinstance(token, str):
             return token
+        if token and token in _SIGNS:
+            number = self._atom()
+            if _is_truth(number):
+                raise FormulaError(f"{self.text!r}: {token} stands before a number")
+            return Operation(token, 0.0, number)
         if token not in _CLOSING:
             raise FormulaError(
                 f"{self.text!r}: expected a region, a number or a bracket, got {_shown(token)}"
