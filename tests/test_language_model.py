@@ -138,6 +138,17 @@ def test_without_resets_streams_agree_within_the_echo_state_tolerance():
     assert one.score(TEST) == pytest.approx(many.score(TEST), abs=1e-4)
 
 
+@pytest.mark.parametrize("kind", [LanguageModel, NgramLanguageModel])
+def test_what_is_set_after_fit_waits_for_the_next(kind: Any, tmp_path: Path):
+    fitted = (model() if kind is LanguageModel else NgramLanguageModel(2)).fit(TRAIN)
+    before = fitted.perplexity(TRAIN)
+    fitted.set_params(reset="never", n_tokens=9, tokenizer="char")
+    assert fitted.perplexity(TRAIN) == before
+    fitted.save(tmp_path / "model")
+    assert kind.load(tmp_path / "model").perplexity(TRAIN) == before
+    assert fitted.set_params(tokenizer=None).fit(TRAIN).reset_ == "never"
+
+
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("chunk", [1, 7, 200])
 def test_partial_fit_in_chunks_is_fit(reset: str, chunk: int):

@@ -76,9 +76,21 @@ class SequenceModel(BaseEstimator, ABC):
     #: How often each token was predicted in training (V,), where that is known.
     token_counts_: Ints64 | None = None
 
+    _fitted_reset: str | None = None
+
     @property
     def reset_(self) -> str:
-        """Where the state returns to zero."""
+        """Where the state returns to zero; of a fitted model as `fit` read, whatever was set since.
+
+        >>> from esnlm import NgramLanguageModel
+        >>> NgramLanguageModel().fit(["the boy sees"]).set_params(reset="never").reset_
+        'sentence'
+        """
+        return self._fitted_reset or self._asked_reset
+
+    @property
+    def _asked_reset(self) -> str:
+        """Where the state is to return to zero, by the parameters."""
         return str(self.reset)
 
     @property
@@ -342,7 +354,7 @@ class SequenceModel(BaseEstimator, ABC):
             about = config["tokenizer"]
             tokenizer = None if about is None else Tokenizer.from_json(texts[TOKENIZER], **about)
             model = cls._rebuilt(config, arrays, tokenizer)
-            model.n_tokens_ = int(config["n_tokens"])
+            model.n_tokens_, model._fitted_reset = int(config["n_tokens"]), model._asked_reset
             if tokenizer is not None and len(tokenizer) > model.n_tokens_:
                 raise ModelFormatError(
                     f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"
@@ -366,6 +378,7 @@ class SequenceModel(BaseEstimator, ABC):
 
     def _learn_vocabulary(self, docs: Any) -> TokenStream:
         """Set ``tokenizer_``, trained where it is a name, and ``n_tokens_``; the tokens."""
+        self._fitted_reset = self._asked_reset
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
         self.tokenizer_ = trained_tokenizer(self._tokenizer, docs, self.reset_)

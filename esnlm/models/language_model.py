@@ -201,12 +201,13 @@ class LanguageModel(SequenceModel):
     def _use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Set a vocabulary, instead of `_read_corpus`, where the tokens are elsewhere."""
         check_parts(self)
+        self._fitted_reset = self._asked_reset
         self.tokenizer_, self.n_tokens_ = tokenizer, len(tokenizer)
         self._parts, self.recipe_, self._chooses_penalty = choose_parts(self)
 
     @property
-    def reset_(self) -> str:
-        """Where the state returns to zero: ``reset``, or as the recipe or the tokenizer asks."""
+    def _asked_reset(self) -> str:
+        """Where the state is to return to zero: ``reset``, or as recipe or tokenizer ask."""
         reset = self.reset or asked_settings(self).get("reset")
         if reset is not None:
             return str(reset)
@@ -267,9 +268,11 @@ class LanguageModel(SequenceModel):
         for name, part in parts.items():
             arrays |= {} if part is None else with_prefix(name, part.state_dict())
         arrays |= counted(self.token_counts_)
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings |= {"reset": self.reset_, "n_tokens": self.n_tokens and self.n_tokens_}
         config = {
             "n_tokens": self.n_tokens_,
-            "settings": {name: getattr(self, name) for name in _SETTINGS} | {"reset": self.reset_},
+            "settings": settings,
             **{name: describe(part) for name, part in parts.items()},
         }
         files = {WEIGHTS: arrays}
@@ -328,7 +331,7 @@ class LanguageModel(SequenceModel):
         fitted = all(part is None or hasattr(part, name) for part, name in parts)
         is_open = isinstance(self.tokenizer, str) or None in (self.reservoir, self.readout)
         if not hasattr(self, "n_tokens_") and fitted and not is_open:
-            self._parts = fitted_parts(self)
+            self._parts, self._fitted_reset = fitted_parts(self), self._asked_reset
             self.reservoir_, self.readout_, self.features_ = self._parts
             self.tokenizer_: Any = self.tokenizer
             self.n_tokens_ = len(self.readout_.classes_)

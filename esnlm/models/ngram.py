@@ -114,6 +114,7 @@ class NgramLanguageModel(SequenceModel):
         check_parameters(self)
         if self.reset != "sentence":
             raise ValueError(f"shards hold sentences: reset must be sentence, got {self.reset}")
+        self._fitted_reset = self.reset
         self.tokenizer_, self.n_tokens_ = corpus.tokenizer, len(corpus.tokenizer)
         most = min(_PARTS, -(-corpus.n_tokens // _PART_TOKENS)) if n_parts is None else n_parts
         ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
@@ -129,7 +130,9 @@ class NgramLanguageModel(SequenceModel):
 
     def _contents(self) -> Contents:
         check_is_fitted(self, "ngrams_")
-        settings = {name: getattr(self, name) for name in _SETTINGS} | {"order": self.ngrams_.order}
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings |= {"order": self.ngrams_.order, "reset": self.reset_}
+        settings["n_tokens"] = self.n_tokens and self.n_tokens_
         config = {"kind": KIND, "n_tokens": self.n_tokens_, "settings": settings}
         return config, {WEIGHTS: self.ngrams_.state_dict() | counted(self.token_counts_)}
 
