@@ -658,6 +658,11 @@ def test_words_of_text_and_of_shards(tmp_path: Path):
     lower = words_of_shards(str(tmp_path / "lower"))
     assert lower.hold("Who? THE END")
     assert not lower.hold("the cat")
+    text.write_text('He said, "the dog (the cat)."\n')
+    prepare(text, tmp_path / "apart", "wordpunct")
+    apart = words_of_shards(str(tmp_path / "apart"))
+    assert apart.hold('the dog said, "He (the cat)."')
+    assert not apart.hold("He said, the boy.")
 
 
 def test_pairs_of_seen_words_are_a_part(saved: Path, folder: Path, tmp_path: Path, capsys):

@@ -122,6 +122,9 @@ def test_pairs_are_counted_as_often_as_they_stand(tmp_path: Path):
     for path in tmp_path.glob("*.jsonl"):
         path.unlink()
     assert len(read_pairs(tmp_path)) == 2
+    both = tmp_path / "both.csv"
+    both.write_text(f"{text}\n\ufeff{text}\n", "utf-8")  # its header is no pair
+    assert len(read_pairs(both)) == 2
 
 
 @pytest.mark.parametrize("separator", [",", "\t"])
@@ -143,6 +146,7 @@ def test_fields_are_named(tmp_path: Path, separator: str):
     ("text", "message"),
     [
         ("sentence_good,sentence_bad\na,b\n ,b\n", "p.csv:3: sentence_good must be .* blank, got"),
+        ("good,bad,good\na,b,c\n", "p.csv:1: two fields are called 'good': rename one"),
         ("sentence_good,sentence_bad\na,b,c\n", "p.csv:2: expected 2 fields as in the first li"),
         ('sentence_good,sentence_bad\n"a"b,c\n', "p.csv:2: not a row of a table: "),
         ('good\tbad\n"a\tb\nc"\td\n', "p.csv:3: a field between quotation marks holds a tab"),

@@ -166,7 +166,11 @@ def _rows(name: str, text: io.TextIOWrapper) -> Iterator[tuple[int, Record]]:
             for place, row in enumerate(filter(any, rows)):
                 yield rows.line_num, {"sentence": row[0], "label": 1 - place % 2}
         header = next(rows, [])
+        if twice := [field for field in header if field and header.count(field) > 1]:
+            raise PairsError(f"{name}:1: two fields are called {twice[0]!r}: rename one")
         for row in filter(any, rows):
+            if [row[0].removeprefix("\ufeff"), *row[1:]] == header:  # of files put end to end
+                continue
             if len(row) != len(header):
                 raise PairsError(
                     f"{name}:{rows.line_num}: expected {len(header)} fields as in the first line,"

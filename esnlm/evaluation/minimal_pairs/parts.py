@@ -46,8 +46,8 @@ def words_of_text(paths: Sequence[str]) -> TrainingWords:
 def words_of_shards(folder: str) -> TrainingWords:
     """Return the words of shards, decoded sentence by sentence.
 
-    Where their tokenizer changes text before it cuts it, as one that lower-cases does, sentences
-    are changed alike before their words are looked up.
+    What their tokenizer does to a text that it cuts and puts together again, as one that
+    lower-cases or parts punctuation, is done to sentences before their words are looked up.
     """
     shards = Shards(folder)
     stream, backend = shards.stream(), shards.tokenizer.backend
@@ -59,8 +59,14 @@ def words_of_shards(folder: str) -> TrainingWords:
         tokens = np.asarray(stream.tokens[places[0] : places[-1]])
         sentences = [part.tolist() for part in np.split(tokens, places[1:-1] - places[0])]
         words.update(" ".join(backend.decode_batch(sentences)).split())
-    normaliser = backend.normalizer
-    normal = str if normaliser is None else normaliser.normalize_str  # an empty one is false
+    # An empty one is false, but not None.
+    normaliser, cutter, decoder = backend.normalizer, backend.pre_tokenizer, backend.decoder
+
+    def normal(text: str) -> str:
+        text = text if normaliser is None else normaliser.normalize_str(text)
+        pieces = [text] if cutter is None else [piece for piece, _ in cutter.pre_tokenize_str(text)]
+        return " ".join(pieces) if decoder is None else str(decoder.decode(pieces))
+
     return TrainingWords(frozenset(words), normal)
 
 
