@@ -1,6 +1,7 @@
 """The weights of a reservoir as arrays by name, and as a folder."""
 
 from collections.abc import Iterable
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -29,13 +30,22 @@ _CLASSES = {"Reservoir": "esnlm.reservoir.reservoir"}
 
 
 class SavedWeights(Stateful):
-    """What saves and loads a `Reservoir`, as part of a model or by itself."""
+    """What copies, saves and loads a `Reservoir`, as part of a model or by itself."""
 
     n_units: int
     topology: str
+    _node: Any
     W_: Any
     _complete: Any
     _has_set_weights: bool
+
+    def __sklearn_clone__(self) -> Any:
+        """Return a copy without drawn weights, but with those that were set."""
+        if not self._has_set_weights:
+            return super().__sklearn_clone__()  # type: ignore[misc]
+        clone = copy(self)
+        clone._node = None  # of reservoirpy, with a state of its own
+        return clone
 
     def save(self, folder: str | Path) -> None:
         """Write ``config.json`` and ``weights.safetensors``.

@@ -132,7 +132,8 @@ class Reservoir(
 
         None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs),
         or a list of arrays of either. y is ignored. Weights that were set, as by
-        `from_reservoirpy`, are kept; ValueError where they have fewer inputs.
+        `from_reservoirpy`, are kept, by `sklearn.base.clone` too; ValueError where they have fewer
+        inputs or another number of units.
         """
         check_parameters(self)
         if n_inputs is None:
@@ -142,8 +143,10 @@ class Reservoir(
             if n_inputs > self.n_inputs_:
                 raise ValueError(
                     f"n_inputs must be at most {self.n_inputs_}, as the weights that were set"
-                    f" have it, got {n_inputs}: draw others with sklearn.base.clone(reservoir)"
+                    f" have it, got {n_inputs}: draw others with"
+                    " Reservoir(**reservoir.get_params())"
                 )
+            self._complete()
             return self
         dtype = np.dtype(self.dtype)
         dense = self.n_units if self.topology == "orthogonal" else min(self.degree, self.n_units)
