@@ -91,3 +91,9 @@ def test_a_message_that_cannot_be_written_ends_no_run():
             text=True,
         )
     assert done.stdout == "on\n"
+
+
+def test_bars_leave_the_start_of_processes_to_the_caller() -> None:
+    script = "import multiprocessing; from esnlm.utils.messages import progress_bar\n"
+    script += "progress_bar(True).close(); multiprocessing.set_start_method('spawn')"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -97,6 +97,9 @@ def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any)
     """
     from tqdm import auto, std
 
+    if not hasattr(std.tqdm, "_lock"):
+        # Its own is one of processes: it fixes how they start, and leaks where this one is killed.
+        std.tqdm.set_lock(threading.RLock())
     in_notebook = auto.notebook_tqdm is not std.tqdm
     if show and not in_notebook and not is_terminal():
         options |= {"file": _LogLines(), "ncols": 0, "leave": False}
