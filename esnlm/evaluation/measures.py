@@ -20,7 +20,7 @@ from esnlm.text.shards import Shards
 from esnlm.text.source import holds_shards
 from esnlm.text.tokenizers import in_batches
 from esnlm.utils.arrays import Array, Ints64
-from esnlm.utils.interpolation import interpolated, likeliest_weight
+from esnlm.utils.interpolation import likeliest_weight, log_mixture
 from esnlm.utils.messages import progress_bar
 
 COLUMNS = (
@@ -131,7 +131,7 @@ class Evaluation:
                 predicted[:] = True
             scores = [model._scores(walk)[places] * predicted for model in self.models]
             if self.weight is not None:
-                mixed = interpolated(scores[0], scores[1], self.weight)
+                mixed = log_mixture(scores, [self.weight, 1 - self.weight])
                 scores.append(np.where(predicted, mixed, 0.0))
             of_words = None
             if self.words:

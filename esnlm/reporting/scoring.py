@@ -24,7 +24,7 @@ from esnlm.text.shuffling import evenly_spaced, target_counts
 from esnlm.text.source import open_source
 from esnlm.training.baselines import ORDER
 from esnlm.utils.arrays import Floats, Ints64
-from esnlm.utils.interpolation import interpolated, likeliest_weight
+from esnlm.utils.interpolation import likeliest_weight, log_mixture
 from esnlm.utils.memory import check_memory
 
 #: How tables call the baselines that are counted in the training text.
@@ -158,9 +158,10 @@ def _mixed(scores: Floats, ngrams: Floats, sentence: Ints64) -> tuple[Floats, tu
     """Log-probabilities of the mean of both, and its weights: each half's is the other's best."""
     odd = sentence % 2 == 1
     if odd.all() or not odd.any():
-        return interpolated(scores, ngrams, 0.5), (0.5, 0.5)
+        return log_mixture([scores, ngrams], [0.5, 0.5]), (0.5, 0.5)
     mixed, weights = np.empty(len(scores)), []
     for half in (odd, ~odd):
-        weights.append(likeliest_weight(scores[~half], ngrams[~half]))
-        mixed[half] = interpolated(scores[half], ngrams[half], weights[-1])
+        weight = likeliest_weight(scores[~half], ngrams[~half])
+        mixed[half] = log_mixture([scores[half], ngrams[half]], [weight, 1 - weight])
+        weights.append(weight)
     return mixed, (weights[0], weights[1])

@@ -9,28 +9,15 @@ from esnlm.utils.arrays import Array, Floats
 _GAIN = 1e-12
 
 
-def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
-    """Return natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
-
-    >>> np.exp(interpolated(np.log([0.5]), np.log([0.1]), 0.75)).round(12)
-    array([0.4])
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"weight must lie in [0, 1], got {weight}")
-    left, right = np.asarray(log_p, dtype=np.float64), np.asarray(log_q, dtype=np.float64)
-    if weight in (0, 1):  # the logarithm of zero would make a NaN of an impossible token
-        return left.copy() if weight else right.copy()
-    return np.logaddexp(left + np.log(weight), right + np.log1p(-weight))
-
-
-def log_mixture(logs: Floats, weights: Floats) -> Floats:
+def log_mixture(logs: ArrayLike, weights: ArrayLike) -> Floats:
     """Return natural logs of ``Σ_k weights[k] p_k``, from logs (K, ...) of the p_k.
 
-    >>> np.exp(log_mixture(np.log([[0.5], [0.1]]), np.array([0.75, 0.25]))).round(12)
+    >>> np.exp(log_mixture(np.log([[0.5], [0.1]]), [0.75, 0.25])).round(12)
     array([0.4])
     """
+    parts = np.asarray(logs, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        weighted = logs + np.log(weights).reshape(-1, *(1,) * (logs.ndim - 1))
+        weighted = parts + np.log(weights).reshape(-1, *(1,) * (parts.ndim - 1))
     most = weighted.max(axis=0)
     least = np.where(np.isfinite(most), most, 0.0)  # where all are impossible
     with np.errstate(divide="ignore"):

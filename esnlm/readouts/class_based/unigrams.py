@@ -8,7 +8,7 @@ import numpy as np
 
 from esnlm.ngrams.counts import estimate_discounts
 from esnlm.utils.arrays import Array, Floats32, Ints
-from esnlm.utils.interpolation import interpolated, likeliest_weight
+from esnlm.utils.interpolation import likeliest_weight, log_mixture
 
 # Share of the unigrams where no held-out rows say which is likeliest, and the least share of each
 # side: no word is ever impossible.
@@ -56,4 +56,5 @@ def interpolate(logs: Array, unigrams: Floats32, words: Ints) -> Array:
     """Log-probabilities (n,) of ``words`` (n,), interpolated with the unigrams; in logs' dtype."""
     share = float(unigrams.sum(dtype=np.float64))
     logs_of_unigrams = np.log(unigrams[words] / share)
-    return interpolated(logs_of_unigrams, logs, share).astype(logs.dtype, copy=False)
+    mixed = log_mixture([logs_of_unigrams, logs], [share, 1 - share])
+    return mixed.astype(logs.dtype, copy=False)
