@@ -80,6 +80,13 @@ def test_a_large_mean_moves_no_direction(dtype):
         np.testing.assert_allclose(directions, exact, atol=1e-3)
 
 
+@pytest.mark.parametrize("scale", [1e-20, 1e-8, 1e6])
+def test_the_size_of_the_states_does_not_matter(scale):
+    X, y = rows(2000)
+    whole, scaled = (LowRankReadout(n_frequent=5, random_state=0).fit(s * X, y) for s in (1, scale))
+    assert loss(scaled, (scale * X, y)) == pytest.approx(loss(whole, (X, y)), abs=1e-3)
+
+
 @pytest.mark.parametrize("scale", [0.01, 1, 100])
 def test_the_largest_weight_of_a_direction_is_positive(scale):
     X, y = rows(2000)

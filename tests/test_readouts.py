@@ -105,6 +105,16 @@ def test_an_estimator_equals_itself_alone_and_is_shown_as_those_of_scikit_learn(
 
 
 @every_readout
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_states_that_are_all_alike_leave_the_frequencies(readout: Any, value: float) -> None:
+    X, y = pairs(n_classes=9)
+    fitted = clone(readout).fit(np.full_like(X, value), y)
+    shares = np.bincount(y) / len(y)
+    loss = -fitted.predict_log_proba_of(np.full_like(X, value), y).mean()
+    assert loss == pytest.approx(-(shares @ np.log(shares)), abs=0.02)
+
+
+@every_readout
 def test_copies_learn_on_as_the_original(readout: Any, tmp_path: Path) -> None:
     X, y = pairs()
     readout = clone(readout)

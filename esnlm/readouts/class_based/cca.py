@@ -32,9 +32,10 @@ def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32,
     def root_of(covariance: Floats) -> Floats:
         return linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
 
-    root = damped(
-        moments, lambda variance, rounding: max(_DAMPING * variance, rounding, 1e-12), root_of
-    )
+    def damping(variance: float, rounding: float) -> float:
+        return max(_DAMPING * variance, rounding, 1e-60 if variance else 1e-12)
+
+    root = damped(moments, damping, root_of)
     root32 = root.astype(np.float32)
     between = np.zeros((n_units, n_units))
     for words, offsets in _offsets(moments):

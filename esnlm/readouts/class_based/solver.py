@@ -33,6 +33,7 @@ _WAITING = "Z", "words", "last"
 # Where states tell nothing, components are made by direct connections alone: deviation of the
 # first weights, and of a component as it is taken to be: the best of nine on held-out lines.
 _BLANK_WEIGHT, _BLANK_SCALE = 0.1, 0.3
+_NO_STEPS = 1e15
 
 
 class _Rates(NamedTuple):
@@ -201,6 +202,8 @@ class TwoLevelLearner(Stateful):
             self.discounts = unigrams.discounts(counts)
         if settings.softmax_words:
             prior = settings.prior * float(np.mean(scale**2))
+            if not (scale > LEAST_SCALE).any():  # frequencies are all that there is to learn
+                prior = _NO_STEPS
             penalty = (settings.word_alpha or 0.0) / max(1, self.n_rows)
             self.words = self.word_solver = WordSoftmax(
                 layout, n_components, counts, prior=prior, penalty=penalty
