@@ -521,3 +521,17 @@ def test_sequences_of_unequal_length():
         reservoir.transform([[0, 1], [2]])
     with pytest.raises(ValueError, match="transform each by itself"):
         reservoir.set_output(transform="pandas").transform(sequences)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_set_weights_are_copies_of_finite_numbers(sparse):
+    kind = scipy.sparse.csr_matrix if sparse else np.asarray
+    W, W_in = kind(np.eye(3)), kind(np.ones((3, 2)))
+    for name, parts in {"W": (W * np.nan, W_in, 0), "W_in": (W, W_in * np.inf, 0)}.items():
+        with pytest.raises(ValueError, match=f"{name} must hold finite numbers"):
+            Reservoir(3, dtype="float64").set_weights(*parts, 1)
+    ours = Reservoir(3, dtype="float64").set_weights(W, W_in, np.zeros(3), 1)
+    states = ours.transform([0, 1, 0])
+    for part in (W.data, W_in.data) if sparse else (W, W_in):
+        part[:] = 0
+    np.testing.assert_array_equal(ours.transform([0, 1, 0]), states)

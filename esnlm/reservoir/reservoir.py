@@ -352,14 +352,19 @@ class Reservoir(
         return node_from_reservoir(self)
 
     def set_weights(self, W: Any, W_in: Any, bias: Array, leak_rate: Array) -> "Reservoir":
-        """Take given weights instead of drawn ones; cast to ``dtype``."""
+        """Take copies of given weights instead of drawn ones; cast to ``dtype``."""
         check_parameters(self)
         dtype = np.dtype(self.dtype)
-        self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
-        sparse = scipy.sparse.issparse(W_in)
-        dense_or_columns: Any = scipy.sparse.csc_matrix if sparse else np.asfortranarray
-        self.W_in_ = dense_or_columns(W_in, dtype=dtype)
+        self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype, copy=True)
+        if scipy.sparse.issparse(W_in):
+            self.W_in_: Any = scipy.sparse.csc_matrix(W_in, dtype=dtype, copy=True)
+        else:
+            self.W_in_ = np.array(W_in, dtype=dtype, order="F")
         self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
+        for name, part in (("W", self.W_), ("W_in", self.W_in_), ("bias", self.bias_)):
+            values = part.data if scipy.sparse.issparse(part) else part
+            if not np.isfinite(values).all():
+                raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
         self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
         self._complete()
         self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
