@@ -357,7 +357,7 @@ class Reservoir(
         dtype = np.dtype(self.dtype)
         self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype, copy=True)
         if scipy.sparse.issparse(W_in):
-            self.W_in_: Any = scipy.sparse.csc_matrix(W_in, dtype=dtype, copy=True)
+            self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype, copy=True)
         else:
             self.W_in_ = np.array(W_in, dtype=dtype, order="F")
         self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
