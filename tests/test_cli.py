@@ -307,6 +307,10 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --tokenizer none", "none"),
         ("train text --out m --tokenizer text", "text is not a tokenizer.json"),
         ("train text --out m --tokenizer text --lower", "--lower and --vocab-size need"),
+        (
+            "train text --out m --topology ring --degree 4",
+            "leave out --degree, or change --topology",
+        ),
         ("train text --out m --topology knot", "--topology must be one of"),
         ("train text --out m --activation step", "--activation must be one of"),
         ("train text --out m --spectral-radius nan", "--spectral-radius must be a finite number"),

@@ -20,7 +20,12 @@ _MUST = (
     r"(?:must (be (?:None or )?an integer of )?|is (?:(?:not|only) valid|no setting) )"
 )
 # ``name=value``, but for names of parameters that are typed.
-_SETTING = r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*')"
+_SETTING = (
+    r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )"
+    r"(\w+)=(True|'[^']*'|[^\s,]+(?= has no effect))"
+)
+# Names of parameters in advice.
+_ADVICE = r"(?<=leave out )\w+|(?<=or change )\w+"
 # Parameters of the library that options call otherwise, where no rule tells.
 _OTHER_NAMES = {
     "n_units": "sizes", "max_iter": "passes", "random_state": "seed", "topology": "topologies",
@@ -117,7 +122,8 @@ class Flags:
         if self._command is None or not re.search(r"\w=\S|\w must |valid with|no setting", message):
             return message
         message = re.sub(_MUST, self._typed, message)
-        return re.sub(_SETTING, self._advised, message)
+        message = re.sub(_SETTING, self._advised, message)
+        return re.sub(_ADVICE, lambda match: next(iter(self._names(match[0])), match[0]), message)
 
     def _typed(self, match: re.Match[str]) -> str:
         """Return the option of a parameter, as it was typed, and what it must be."""
