@@ -196,6 +196,8 @@ def test_a_name_that_is_no_text_can_be_written_and_told(monkeypatch):
     assert r"caf\udce9.txt" in holder
     write_rows(Path("rows.csv"), ["text"], [{"text": "caf\udce9.txt"}])
     assert Path("rows.csv").read_text("utf-8") == "text\ncaf\\udce9.txt\n"
+    write_whole(Path("page"), "<title>caf\udce9.txt</title>")
+    assert Path("page").read_text("utf-8") == "<title>caf\\udce9.txt</title>"
 
 
 def test_an_error_leaves_the_old_file_and_its_neighbours():

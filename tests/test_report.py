@@ -320,6 +320,15 @@ def test_a_page_that_is_there_is_kept(at: Path, capsys):
     assert Path("kept.html").read_text() == "mine"
 
 
+@pytest.mark.skipif(os.name == "nt" or sys.platform == "darwin", reason="names are Unicode there")
+def test_names_that_are_no_text_are_escaped_in_pages_and_plots(at: Path, capsys):
+    shutil.copytree("run", "caf\udce9")  # as Python has b"caf\xe9"
+    command = ["report", "caf\udce9", "--held-out", "held", "--out", "named.html"]
+    assert main([*command, "--resamples", "10"]) == 0
+    assert "caf\\udce9" in Path("named.html").read_text("utf-8")
+    shutil.rmtree("caf\udce9")
+
+
 def test_the_record_of_a_run_lies_beside_its_model(at: Path, capsys):
     found = find([Path("run")])
     record = found.records["<esn>"]

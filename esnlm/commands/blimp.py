@@ -18,7 +18,7 @@ from esnlm.options.common import (
 )
 from esnlm.options.values import Weight, read
 from esnlm.storage.results import results, write_rows
-from esnlm.utils.messages import log
+from esnlm.utils.messages import as_text, log
 
 if TYPE_CHECKING:
     from esnlm.evaluation.minimal_pairs.parts import TrainingWords
@@ -97,7 +97,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         pairs = read_pairs(options.data, options.fields)
         parts = subsets(pairs, _training_words(options.words_of))
         judge, place = _judge(model, options)
-        name, sentences = options.name or place, [pair.good for pair in pairs]
+        name, sentences = as_text(options.name or place), [pair.good for pair in pairs]
         unknown, total = n_unknown(getattr(judge, "tokenizer_", None), sentences)
         if unknown:
             log.warning(

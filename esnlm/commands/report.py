@@ -80,5 +80,5 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
         write_whole(options.out, page)
     counts = {"model": len(contents.models), "table": len(contents.rows)}
     parts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
-    print(f"{options.out}: {len(page.encode()):,} bytes, of {parts}")
+    print(f"{options.out}: {options.out.stat().st_size:,} bytes, of {parts}")
     return 0

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Device
 from esnlm.options.values import number
-from esnlm.utils.messages import log
+from esnlm.utils.messages import as_text, log
 
 Served = Annotated[
     tuple[Path, ...], Parameter("MODEL", help="Folders that train or ngram wrote, or GPT-2.")
@@ -63,4 +63,4 @@ def _names(paths: tuple[Path, ...]) -> list[str]:
         raise ValueError("a model is given twice: name each once")
     names = [path.resolve().name for path in paths]
     names = names if len(set(names)) == len(names) else list(map(str, paths))
-    return [name.encode(errors="replace").decode() for name in names]  # what is no text has no JSON
+    return list(map(as_text, names))

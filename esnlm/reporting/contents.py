@@ -21,6 +21,7 @@ from esnlm.storage.model_folder import (
     unchecked_config,
 )
 from esnlm.text.shards import MANIFEST, Shards
+from esnlm.utils.messages import as_text
 
 #: Kind of a CSV -> columns by which it is known; the first kind that fits is taken.
 KINDS = {
@@ -177,7 +178,8 @@ def find(paths: Sequence[Path]) -> Contents:
         parts = list(_parts(path))
         for each in parts:
             name = each.relative_to(home).as_posix() if each != home else each.resolve().name
-            contents.add(each, f"{path.name}/{name}" if len(paths) > 1 and home == path else name)
+            name = f"{path.name}/{name}" if len(paths) > 1 and home == path else name
+            contents.add(each, as_text(name))
         if not (parts and contents):
             raise ReportError(
                 f"{path} holds nothing that a report shows: expected a folder that train or ngram"

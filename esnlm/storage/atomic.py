@@ -87,9 +87,14 @@ def file_aside(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that is either the old one or the new one, whatever happens meanwhile."""
+    """Write a file that is either the old one or the new one, whatever happens meanwhile.
+
+    Names of files in a text may be no UTF-8: they are written with escapes.
+    """
+    if isinstance(content, str):
+        content = content.encode(errors="backslashreplace")
     with file_aside(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(content)
 
 
 @contextmanager

@@ -52,6 +52,15 @@ class _Console(logging.Handler):
             print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
 
+def as_text(name: object) -> str:
+    """Return a name as text: bytes of a file's name that are no UTF-8 are escapes.
+
+    >>> as_text(b"m\\xf6del".decode(errors="surrogateescape"))
+    'm\\\\udcf6del'
+    """
+    return str(name).encode(errors="backslashreplace").decode()
+
+
 def is_terminal() -> bool:
     """Return whether a person sees standard error as it is written."""
     return bool(sys.stderr is not None and sys.stderr.isatty())

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from esnlm.options.common import Folder, ResultOptions, finish, group, results_folder
 from esnlm.options.values import integer, reading_context
 from esnlm.storage.results import results
-from esnlm.utils.messages import log
+from esnlm.utils.messages import as_text, log
 
 _STORIES = "natural-stories"
 
@@ -71,7 +71,7 @@ def reading(models: Models, /, *, options: ReadingOptions) -> int:
         results([(gains, None), (words, None)], models, overwrite=options.overwrite),
     ):
         scorers = {
-            str(path): _surprisals(path, options) if is_table(path) else load_model(path)
+            as_text(path): _surprisals(path, options) if is_table(path) else load_model(path)
             for path in models
         }
         times = reading_times(
