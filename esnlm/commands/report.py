@@ -52,7 +52,7 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     from esnlm.reporting.contents import find
     from esnlm.reporting.report import render_report
     from esnlm.storage.atomic import write_whole
-    from esnlm.utils.messages import log
+    from esnlm.utils.messages import as_text, log
 
     contents = find(folders)
     inputs: list[str | Path] = [
@@ -68,7 +68,8 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
             log.info(f"reading {name}")
             models[name] = load_model(folder, device=options.device)
         page = render_report(
-            options.title or ", ".join(dict.fromkeys(folder.name or "." for folder in folders)),
+            options.title
+            or ", ".join(dict.fromkeys(as_text(path.name or ".") for path in folders)),
             contents,
             models,
             split_of=lambda model: split_of(model, options.documents),
