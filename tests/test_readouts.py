@@ -114,6 +114,16 @@ def test_states_that_are_all_alike_leave_the_frequencies(readout: Any, value: fl
     assert loss == pytest.approx(-(shares @ np.log(shares)), abs=0.02)
 
 
+@pytest.mark.parametrize("name", sorted(READOUTS.keys() - {"added by the recipe"}))
+def test_the_mean_of_the_states_does_not_matter(name: str) -> None:
+    X, y = pairs()
+    losses = [
+        -clone(READOUTS[name]).fit(each, y).predict_log_proba_of(each, y).mean()
+        for each in (X, X + np.linspace(-3, 3, X.shape[1]))
+    ]
+    assert losses[1] == pytest.approx(losses[0], abs=2e-3)
+
+
 @every_readout
 def test_copies_learn_on_as_the_original(readout: Any, tmp_path: Path) -> None:
     X, y = pairs()

@@ -169,7 +169,8 @@ class SoftmaxReadout(BufferedReadout):
         if self._passes is None:
             super()._settle()
         elif self._stale:
-            self._set(self._passes.solver.weights, self._passes.solver.intercept)
+            solver = self._passes.solver
+            self._set(solver.weights, solver.intercept, solver.centre)
             self.n_iter_, self._stale = self.n_passes, False
 
     def _names(self, training: bool) -> Mapping[str, str]:
@@ -206,15 +207,18 @@ class SoftmaxReadout(BufferedReadout):
             return
         n_rows = blocks_rows(rows)
         passes = self._new_passes(n_rows, _WARM_PASSES, None, gram_rows=16 * n_units + 16384)
+        survey: Any = passes.survey
         weights, intercept, self.history_ = newton_solution(
             rows, held_out, passes, tol=self.tol, max_iter=self.max_iter
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
         self._n_seen = n_rows
-        self._set(weights, intercept)
+        self._set(weights, intercept, survey.mean)
 
-    def _set(self, weights: Array, intercept: Floats) -> None:
+    def _set(self, weights: Array, intercept: Floats, centre: Array) -> None:
         self.coef_ = np.ascontiguousarray(weights.T, dtype=np.float64)
+        # A lower rank leaves out parts of the weights: at the mean state it says the same.
+        intercept = intercept + centre @ (weights - self.coef_.T)
         self.intercept_ = intercept - intercept.mean()
 
     def _batch_rows(self) -> int:
@@ -233,7 +237,7 @@ class SoftmaxReadout(BufferedReadout):
         # What came before is solved, so a row counts as one of all: the rate falls as their number.
         rate = self.learning_rate * decayed(self._n_seen, solver.batch) ** 2
         solver.learn(X, codes, rate, self.alpha / self._n_seen)
-        self._set(solver.weights, solver.intercept)
+        self._set(solver.weights, solver.intercept, solver.centre)
 
     def _linear(self, dtype: Any) -> Callable[[Array], Array]:
         """Logits (n, V) of states in that dtype, which the weights are cast to once."""

@@ -24,7 +24,8 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
 
     A network that `esnlm.torch` trains through both factors loads as this readout, and predicts
     without torch. Fitted here, it is a `SoftmaxReadout` whose weights are then replaced by the
-    nearest of that rank (in the sum of squares): exact where the rank reaches that of the weights.
+    nearest of that rank (in the sum of squares), and its intercept by one that says the same of the
+    mean state: exact where the rank reaches that of the weights.
 
     Parameters
     ----------
