@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from command_line import refused
 from hypothesis import given
@@ -195,6 +196,8 @@ def test_documents_are_all_text_or_all_integers():
 
 def test_one_document_alone_and_one_shot_iterators():
     assert as_documents(np.array([1, 2]))[0].tolist() == [1, 2]
+    assert as_documents(pd.Series([1, 2], index=[5, 3]))[0].tolist() == [1, 2]
+    assert list(as_documents(pd.Series(["a", "b"], index=[5, 3]))) == ["a", "b"]
     assert as_documents([1, 2])[0].tolist() == [1, 2]
     assert as_documents(iter(["a"])) == ["a"]
     corpus = ["a", "b"]

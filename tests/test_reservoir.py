@@ -309,7 +309,8 @@ def test_diverging_states_are_named(topology):
         ([0.0, np.nan], "tokens must be integers, got float64"),
         (["a", "b"], "tokens must be integers, got <U1"),
         (np.zeros((2, 2, 2), int), r"1-D array of integers, got shape \(2, 2, 2\)"),
-        (3, r"1-D array of integers, got shape \(\)"),
+        (3, "1-D array of integers, got int64"),
+        (scipy.sparse.csr_matrix(np.eye(V)), "1-D array of integers, got csr_matrix"),
     ],
 )
 def test_bad_tokens(tokens, message):

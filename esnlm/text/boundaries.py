@@ -175,10 +175,12 @@ def as_documents(docs: Any) -> Any:
     if isinstance(docs, list | tuple):
         for doc in docs[:1]:
             _check_no_file(doc)
-    if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype.kind in "US":
-        return docs.tolist()
-    if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype != object:
-        return [docs]
+    if hasattr(docs, "dtype") and np.ndim(docs) == 1:  # of numpy, pandas or torch
+        docs = np.asarray(docs)
+        if docs.dtype.kind in "US":
+            return docs.tolist()
+        if docs.dtype != object:
+            return [docs]
     if not isinstance(docs, Iterable):
         raise ValueError(f"docs must be an iterable of documents, got {type(docs).__name__}")
     listed = isinstance(docs, list | tuple) and len(docs) > 0

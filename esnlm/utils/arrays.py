@@ -80,7 +80,8 @@ def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> Array:
             f"tokens must be integers, got {tokens.dtype}: encode text with a tokenizer"
         )
     if tokens.ndim != 1:
-        raise ValueError(f"tokens must be a 1-D array of integers, got shape {tokens.shape}")
+        got = f"shape {tokens.shape}" if tokens.ndim else type(tokens[()]).__name__
+        raise ValueError(f"tokens must be a 1-D array of integers, got {got}")
     if not len(tokens):
         return tokens.astype(np.int64)
     if tokens.dtype.kind not in "iu":
