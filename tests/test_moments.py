@@ -88,7 +88,8 @@ def test_a_large_mean_costs_no_digits_however_rows_come_together() -> None:
     cut = Moments.restored(cut.state_dict(), gram_rows=None).add(X[3000:], codes[3000:])
     halves = [Moments(7, 3).add(X[i::2], codes[i::2]).to_sums() for i in (0, 1)]
     pooled = Moments(7, 3).add(X, codes).pooled(np.array([0, 1, 0]))
-    for moments in (cut, pooled, Moments(7, 3).replace(halves[0] + halves[1])):
+    of_none = Moments(7, 3).replace(Moments(7, 3).to_sums()).add(X, codes)
+    for moments in (cut, pooled, of_none, Moments(7, 3).replace(halves[0] + halves[1])):
         np.testing.assert_allclose(moments.centred_gram() / scale, expected / scale, atol=3e-6)
 
 

@@ -229,7 +229,7 @@ class Moments(Stateful):
             row[i:] = plain["gram"][start : start + self.n_units - i]
             start += self.n_units - i
         self._gram_sum = None if self.n == self.n_gram else plain["gram_sum"].copy()
-        self._origin = _as_origin(plain["gram_sum"] / max(self.n_gram, 1))
+        self._origin = _as_origin(plain["gram_sum"] / self.n_gram) if self.n_gram else None
         self._add_origin(self._gram, -1)
         self._rows_in_part = self._n_staged = 0
         return self
