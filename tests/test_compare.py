@@ -228,6 +228,7 @@ def test_networks_judge_minimal_pairs(text, tmp_path):
         (["--models", "lstm", "--plan", "speed=1"], "speed is no setting of a plan"),
         (["--models", "lstm", "--plan", "patience=5"], "name it with --validation"),
         (["--models", "lstm:n_units"], "--models lstm: expected NAME=VALUE, got 'n_units'"),
+        (["--models", "lstm:n_layers=x"], "n_layers must be an integer of at least 1, got 'x'"),
         (["--models", "lstm:rank=3"], "rank is no setting of lstm, which has n_units"),
         (["--models", "esn", "--sizes", "7"], "no esn with"),
         (["--models", "lstm", "--device", "tpu"], "device must be"),

@@ -1,6 +1,7 @@
 """Networks by name, and the settings of each for a number of trained parameters."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from importlib import import_module
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
@@ -44,10 +45,13 @@ def name_of(network: "Network") -> str:
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise ValueError for arguments that a network does not have, or for a missing library."""
+    """Raise ValueError for arguments that a network cannot have, or for a missing library."""
     kind = network_class(name)
     kind.require()
     check_names(settings, [each for each in kind.arguments() if each != "n_tokens"], name)
+    for each in fields(kind):
+        if each.name in settings and (constraint := each.metadata.get("constraint")):
+            constraint.check(each.name, settings[each.name])
 
 
 def check_names(settings: Collection[str], names: Collection[str], what: str) -> None:
