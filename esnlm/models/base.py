@@ -354,7 +354,7 @@ class SequenceModel(BaseEstimator, ABC):
             about = config["tokenizer"]
             tokenizer = None if about is None else Tokenizer.from_json(texts[TOKENIZER], **about)
             model = cls._rebuilt(config, arrays, tokenizer)
-            model.n_tokens_, model._fitted_reset = int(config["n_tokens"]), model._asked_reset
+            model.n_tokens_ = int(config["n_tokens"])
             if tokenizer is not None and len(tokenizer) > model.n_tokens_:
                 raise ModelFormatError(
                     f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"

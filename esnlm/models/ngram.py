@@ -142,7 +142,7 @@ class NgramLanguageModel(SequenceModel):
     ) -> Self:
         """Return the fitted model of a config, its arrays and its tokenizer."""
         model = cls(tokenizer=tokenizer, **config["settings"])
-        model.tokenizer_ = tokenizer
+        model.tokenizer_, model._fitted_reset = tokenizer, model.reset
         n_tokens = int(config["n_tokens"])
         ngrams = KneserNey(order=model.order, n_tokens=n_tokens, discounts=model.discounts)
         model.token_counts_ = counts_in(arrays[WEIGHTS], n_tokens)
