@@ -378,15 +378,11 @@ def test_every_readout_is_registered_and_public() -> None:
     assert used <= set(registry.BY_CLASS)
 
 
-def test_classes_may_be_a_set() -> None:
+def test_classes_may_be_a_set_or_a_generator() -> None:
     X, y = pairs()
-    assert RidgeReadout().partial_fit(X, y, classes={3, 2, 1, 0, 7}).classes_.tolist() == [
-        0,
-        1,
-        2,
-        3,
-        7,
-    ]
+    for classes in ({3, 2, 1, 0, 7}, (each for each in (3, 2, 1, 0, 7))):
+        fitted = RidgeReadout().partial_fit(X, y, classes=classes)
+        assert fitted.classes_.tolist() == [0, 1, 2, 3, 7]
 
 
 def test_labels_become_columns() -> None:

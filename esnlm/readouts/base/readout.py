@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -280,7 +280,8 @@ def _check_labels(y: Array) -> None:
 
 
 def _sorted_classes(classes: ArrayLike) -> Array:
-    labels = np.unique(np.asarray(list(classes) if isinstance(classes, Set) else classes))
+    listed: Any = list(classes) if isinstance(classes, Set | Iterator) else classes
+    labels = np.unique(np.asarray(listed))
     if len(labels) == 0:
         raise ValueError("classes is empty: name every label")
     return labels
