@@ -125,6 +125,13 @@ def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
     np.testing.assert_allclose(streamed.path_["scores"], few.path_["scores"], rtol=1e-9)
 
 
+def test_states_whose_squares_are_zero_leave_the_frequencies() -> None:
+    X, y = pairs()
+    tiny = (1e-30 * X).astype(np.float32)
+    expected = np.broadcast_to(np.bincount(y) / len(y), (len(y), 5))
+    np.testing.assert_allclose(RidgeReadout().fit(tiny, y).predict_proba(tiny), expected, atol=1e-5)
+
+
 def test_one_held_out_row_is_enough_and_none_is_too_few() -> None:
     X, y = pairs()
     blocks = ArrayBlocks(X, y)

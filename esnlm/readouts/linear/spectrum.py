@@ -29,6 +29,8 @@ class Spectrum:
             moments.centred_gram(), overwrite_a=True, check_finite=False, driver="evd"
         )
         self.rounding = max(-float(self.values[0]), 0.0)
+        if self.rounding > self.values[-1]:  # squares of tiny states are zero
+            self.values[:] = 0.0
         np.maximum(self.values, 0.0, out=self.values)
         self.rotated_sums = self.vectors.T @ moments.centred_sums().T
         self.power = np.einsum("jv,jv->j", self.rotated_sums, self.rotated_sums)

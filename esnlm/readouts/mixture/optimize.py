@@ -112,7 +112,7 @@ class ConvergenceMonitor:
         for value in (penalised, held_out):
             if value is not None and not math.isfinite(value):
                 raise FloatingPointError(
-                    f"the log-likelihood became {value}: check the states for huge values"
+                    f"the log-likelihood became {value}: check the states for huge or tiny values"
                 )
         if self.penalised:
             gain = penalised - self.penalised[-1]
