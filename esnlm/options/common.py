@@ -192,9 +192,9 @@ def results_folder(folder: Path, again: str = "the same command") -> Iterator[No
                 probe.touch()
                 probe.unlink()
             except OSError as error:
+                reason = "it is a file" if folder.is_file() else error.strerror
                 raise ValueError(
-                    f"cannot write to --out {folder}: {error.strerror}; name a folder that can be"
-                    " written"
+                    f"cannot write to --out {folder}: {reason}; name a folder that can be written"
                 ) from None
             yield
         except BaseException as error:

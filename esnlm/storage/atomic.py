@@ -54,7 +54,7 @@ def is_plain(path: Path) -> bool:
         return False
     if not stat.S_ISREG(status.st_mode):
         reason = "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is no file"
-        raise OSError(errno.EINVAL, f"{reason}, name a file", str(path))
+        raise OSError(errno.EINVAL, f"{reason}, expected a file", str(path))
     with suppress(OSError):  # standard output is closed
         if os.path.samestat(status, os.fstat(1)):
             raise ValueError(f"cannot write {path}: standard output goes there, name another file")
