@@ -97,6 +97,14 @@ def test_held_out_text_chooses_how_much_frequencies_count() -> None:
     assert again.score([noise[400:]]) == pytest.approx(fitted.score([noise[400:]]))
 
 
+def test_held_out_rows_must_be_some_and_come_again() -> None:
+    readout, block = ClassifierReadout(classifier=LogisticRegression()), (np.eye(3), np.arange(3))
+    with pytest.raises(ValueError, match="held_out has no rows"):
+        readout.fit_blocks([block], np.arange(3), held_out=[])
+    with pytest.raises(TypeError, match="got a one-shot iterator for blocks or held_out"):
+        readout.fit_blocks([block], np.arange(3), held_out=iter([block]))
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_held_out_rows_stop_a_network_at_its_best_and_lower_its_rate() -> None:
     noise = RNG.integers(0, 3, 900)  # likely to overfit

@@ -274,9 +274,7 @@ def test_a_fit_forgets_the_last(readout: Any) -> None:
 def test_a_fit_that_fails_leaves_nothing_of_the_last(readout: Any) -> None:
     X, y = pairs(80)
     fitted = clone(readout).fit(X, y)
-    with pytest.raises(ValueError, match="held_out must have at least one row, got none"):
-        fitted.fit_blocks([(X, y)], np.arange(5), held_out=[])
-    with pytest.raises(ValueError, match="blocks must have at least one row, got none"):
+    with pytest.raises(ValueError, match="blocks have no rows"):
         fitted.fit_blocks([], np.arange(5))
     if fitted._reads_once:
         with pytest.raises(ValueError, match="no rows to learn from"):

@@ -137,7 +137,7 @@ def test_one_held_out_row_is_enough_and_none_is_too_few() -> None:
     blocks = ArrayBlocks(X, y)
     assert RidgeReadout().fit_blocks(blocks, np.arange(5), held_out=[(X[:1], y[:1])]).alpha_ > 0
     with pytest.raises(ValueError, match="held_out has no rows"):
-        RidgeReadout().fit_blocks(iter(blocks), np.arange(5), held_out=iter([]))
+        RidgeReadout().fit_blocks(blocks, np.arange(5), held_out=[])
 
 
 def test_cross_validation_refuses_a_fit_that_passes_through_every_row() -> None:

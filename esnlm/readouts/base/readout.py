@@ -119,7 +119,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
         (V,) are every label; column k of predictions is the k-th of them in sorted order.
         ``held_out`` blocks are kept out of training, to judge penalties and stopping points.
         """
-        one_shot = iter(blocks) is blocks or (held_out is not None and iter(held_out) is held_out)
+        one_shot = iter(blocks) is blocks or isinstance(held_out, Iterator)
         if one_shot and not self._reads_once:
             raise TypeError(
                 f"{type(self).__name__} needs several passes: got a one-shot iterator for "
@@ -130,10 +130,9 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
         self.classes_ = _sorted_classes(classes)
         self._forget(fitted=True)
         coded = MappedBlocks(blocks, self._coded)
+        if not one_shot and next(iter(coded), None) is None:
+            raise ValueError("blocks have no rows: give at least one row to learn from")
         judges = None if held_out is None else MappedBlocks(held_out, self._coded)
-        for name, rows in (("blocks", coded), ("held_out", judges)):
-            if rows is not None and not one_shot and next(iter(rows), None) is None:
-                raise ValueError(f"{name} must have at least one row, got none")
         with divergence(self):
             self._solve(coded, judges)
         return self

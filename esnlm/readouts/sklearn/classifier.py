@@ -140,6 +140,8 @@ class ClassifierReadout(StreamingReadout):
         if held_out is None:
             return
         parts = [(self._of_classifier(X)[np.arange(len(X)), y], y) for X, y in held_out]
+        if not parts:
+            raise ValueError("held_out has no rows: give some, or None")
         proba, codes = (np.concatenate(part) for part in zip(*parts, strict=True))
         with np.errstate(divide="ignore"):
             share = likeliest_weight(np.log(self.frequencies_[codes]), np.log(proba))
