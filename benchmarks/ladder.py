@@ -100,9 +100,8 @@ MODELS = {
     "esn+mlp-muon": Model(
         "with a nonlinear readout, its matrices moved by Muon, in batches twice as large",
         "train --model esn+mlp --device cpu --plan bf16=true --plan optimizer=muon"
-        " --batch-size 256 --learning-rate 2.8e-3",
+        " --batch-size 256 --learning-rate 2.8e-3 --plan weight_decay=0.05",
         "steps",
-        more="--option token_dropout=0.3",
     ),
     "lstm": Model(
         "LSTM, 384 units, softmax in two levels",
