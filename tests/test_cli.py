@@ -283,7 +283,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --readout softmax --option tol=x", "tol must be a finite number"),
         ("train text --out text", "is not a model"),
         ("train text --out text/m", "text: Not a directory"),
-        ("dyck --out text", "cannot write to --out text: it is a file; name a folder"),
+        ("elman --out text", "cannot write to --out text: it is a file; name a folder"),
         ("train text --out m --units 0", "--units must be at least 1, got 0"),
         ("train text --out m --units -5", "--units must be at least 1, got -5"),
         (

@@ -132,5 +132,5 @@ def test_recipes_that_python_does_not_follow_are_refused():
 def test_a_degree_that_a_topology_does_not_have_is_refused(capsys):
     Path("text").write_text("\n".join(sentences(150, 200)))
     assert main(["train", "text", "--degree", "8", "--out", "m"]) == 2
-    assert "leave out degree, or change topology" in capsys.readouterr().err
+    assert "leave out --degree, or change --topology" in capsys.readouterr().err
     assert not Path("m").exists()
