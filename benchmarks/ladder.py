@@ -97,12 +97,6 @@ MODELS = {
         "steps",
         more="--option token_dropout=0.3",
     ),
-    "esn+mlp-muon": Model(
-        "with a nonlinear readout, its matrices moved by Muon, in batches twice as large",
-        "train --model esn+mlp --device cpu --plan bf16=true --plan optimizer=muon"
-        " --batch-size 256 --learning-rate 2.8e-3 --plan weight_decay=0.05",
-        "steps",
-    ),
     "lstm": Model(
         "LSTM, 384 units, softmax in two levels",
         f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_LSTM}",
