@@ -95,5 +95,8 @@ def test_a_message_that_cannot_be_written_ends_no_run():
 
 def test_bars_leave_the_start_of_processes_to_the_caller() -> None:
     script = "import multiprocessing; from esnlm.utils.messages import progress_bar\n"
-    script += "progress_bar(True).close(); multiprocessing.set_start_method('spawn')"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    script += "progress_bar(True).close(); multiprocessing.set_start_method('spawn')\n"
+    script += "print(multiprocessing.get_start_method())"
+    started = [sys.executable, "-c", script]
+    done = subprocess.run(started, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
+    assert done.stdout == "spawn\n"
