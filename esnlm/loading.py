@@ -1,15 +1,13 @@
 """Load model folders of every kind: a reservoir's language model, n-grams, a network of torch."""
 
 from pathlib import Path
+from typing import Any
 
 from esnlm.models.arpa import read_arpa
 from esnlm.models.base import SequenceModel
-from esnlm.models.interpolated import KIND as INTERPOLATED
-from esnlm.models.interpolated import InterpolatedModel
-from esnlm.models.language_model import LanguageModel
-from esnlm.models.ngram import KIND, NgramLanguageModel
-from esnlm.storage.atomic import put_back
-from esnlm.storage.model_folder import unchecked_config
+from esnlm.models.interpolated import class_of
+from esnlm.storage.model_folder import read_config, unchecked_config
+from esnlm.torch import require_torch
 
 
 def load_model(folder: str | Path, *, device: str | None = None) -> SequenceModel:
@@ -25,32 +23,24 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     """
     if Path(folder).is_file():
         return read_arpa(folder)
-    put_back(Path(folder))
-    # Unchecked: the class that loads the folder says what is wrong with it.
-    config = unchecked_config(Path(folder))
-    kind, gpt2 = config.get("kind"), config.get("model_type") == "gpt2"
-    if kind == INTERPOLATED:
-        return _on_device(InterpolatedModel.load(folder), device)
-    if kind == KIND:
-        return NgramLanguageModel.load(folder)
-    if device is None and kind != "torch" and not gpt2:
-        return LanguageModel.load(folder)
-    from esnlm.torch import require_torch
+    if unchecked_config(Path(folder)).get("model_type") == "gpt2":
+        require_torch(f"the model {folder}")
+        from esnlm.torch.networks.gpt2 import pretrained
 
-    require_torch(f"the model {folder}")
-    from esnlm.torch.device import chosen_device
-    from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.networks.gpt2 import pretrained
-
-    place = chosen_device(device or "auto")
-    model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)
-    model.network.to(place)
-    return model
+        return _on_device(pretrained(folder), device)
+    config = read_config(Path(folder))
+    if device is not None and config.get("kind") is None:
+        config = {"kind": "torch"}  # which computes a reservoir's model, too
+    if config.get("kind") == "torch":
+        require_torch(f"the model {folder}")
+    return _on_device(class_of(config).load(folder), device)
 
 
-def _on_device(model: InterpolatedModel, device: str | None) -> InterpolatedModel:
-    """Move the networks of a model of several to a device; the core computes the others."""
-    networks = [part.network for part in model.models if hasattr(part, "network")]
+def _on_device(model: Any, device: str | None) -> SequenceModel:
+    """Move the networks among a model and its parts to a device; the core computes the others."""
+    networks = [
+        each.network for each in (model, *getattr(model, "models", ())) if hasattr(each, "network")
+    ]
     if networks:
         from esnlm.torch.device import chosen_device
 

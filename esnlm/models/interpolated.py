@@ -184,7 +184,7 @@ class InterpolatedModel(SequenceModel):
 def class_of(config: dict[str, Any]) -> type[SequenceModel]:
     """Return the class that loads the model of a configuration."""
     kind = config.get("kind")
-    if kind not in CLASSES:
+    if not isinstance(kind, str | None) or kind not in CLASSES:
         raise ModelFormatError(
             f"no model is of kind {kind!r}: load it with the esnlm that wrote it"
         )
