@@ -23,7 +23,7 @@ from esnlm.readouts.sklearn.classifier import ClassifierReadout, is_foreign
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.utils.memory import check_memory
-from esnlm.utils.messages import say
+from esnlm.utils.messages import phase, say
 from esnlm.utils.validation import check_parameters
 
 #: Tokens of a trial, and held-out tokens that are scored.
@@ -198,7 +198,9 @@ def chosen_penalty(model: Any, stream: TokenStream, held_out: TokenStream) -> di
     def is_better(alpha: float) -> bool:
         trial = copy(model)
         trial._parts = model._parts._replace(readout=clone(readout).set_params(alpha=alpha))
-        scores = trial._fit_tokens(sample, judge)._scores(judge)
+        trial.verbose = False  # its bars would look like those of the fit itself
+        with phase(f"trying alpha={alpha:g}", model.verbose):
+            scores = trial._fit_tokens(sample, judge)._scores(judge)
         before = min(losses.values(), default=np.inf)
         losses[alpha] = -float(scores[judge.predicted()].mean())
         return losses[alpha] < before
