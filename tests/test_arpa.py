@@ -326,3 +326,25 @@ def _vocabulary(text: str) -> list[str]:
 def test_comments_before_the_head_and_blank_lines_are_passed_over() -> None:
     text = "It has\n\\1-grams:\nand more.\n" + SMALL.replace("\ta b\n", "\ta b\n\n  \n")
     assert log10s(text, "a b a") == [-0.2, -0.3, -0.6, -0.8]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (SMALL.encode("utf-16"), r"UTF-8 text .* at byte 0: convert it, .*; expected an ARPA file"),
+        (b"mmap lm http://kheafield.com/code format version 5\n\0\xff", "KenLM's binary of a"),
+        (gzip.compress(SMALL.encode()), "is packed by gzip: let its name end in .gz; expected"),
+    ],
+)
+def test_a_file_of_another_format_is_named_once(data: bytes, message: str) -> None:
+    Path("m.arpa").write_bytes(data)
+    with pytest.raises(CorpusError, match=message) as caught:
+        load_model("m.arpa")
+    assert str(caught.value).count("m.arpa") == 1
+    assert "encoding=" not in str(caught.value)
+
+
+def test_sentences_without_an_end_are_warned_of() -> None:
+    Path("m.arpa").write_text(SMALL.replace("<s>", "<S>").replace("</s>", "</S>"))
+    with pytest.warns(UserWarning, match=r"m.arpa has no </s>, so ends of sentences .* impossible"):
+        load_model("m.arpa")

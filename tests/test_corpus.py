@@ -1,7 +1,9 @@
 """Corpora: files to documents, documents to streams."""
 
+import bz2
 import errno
 import gzip
+import lzma
 import os
 from pathlib import Path
 
@@ -58,7 +60,13 @@ def test_documents_do_not_cross_files(tmp_path: Path):
         ("latin", b"caf\xe9", r"not UTF-8 text \(byte 0xe9\)"),
         ("empty", b"", "the corpus is empty"),
         ("blank", b"\n \n", "the corpus is empty"),
-        ("false.gz", b"not gzip", "not a whole gzip file"),
+        ("false.gz", b"not gzip", "not a whole gzip file.*take .gz off the name"),
+        ("unnamed", gzip.compress(b"text", mtime=0), "packed by gzip: let its name end in .gz"),
+        ("a.txt.bz2", bz2.compress(b"the boy sees the dog"), "packed by bzip2: unpack it"),
+        ("a.txt.xz", lzma.compress(b"text"), "packed by xz: unpack it"),
+        ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF: extract its text"),
+        ("a.parquet", b"PAR1\x15\x04" + bytes(30), "a table of Parquet"),
+        ("a.tar.gz", gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar"), "a tar archive: unpack"),
         ("false.GZ", b"not gzip", "not a whole gzip file"),
         ("latin.gz", gzip.compress(b"caf\xe9", mtime=0)[:-8] + bytes(8), "not a whole gzip file"),
         ("cut.gz", gzip.compress(TEXT.encode() * 99, mtime=0)[:-9], "not a whole gzip file"),

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -143,6 +144,9 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
             tables = list(_tables(iter(file)))
     except FileNotFoundError:
         raise CorpusError(f"no such file: {place}") from None
+    except CorpusError as error:  # the encoding of a model cannot be named
+        reason = re.sub(r"encoding='\S+' reads it if that is its encoding, or ", "", str(error))
+        raise CorpusError(f"{reason}; expected an ARPA file in UTF-8, or a model folder") from error
     except ValueError as error:
         raise CorpusError(
             f"{place} is not a whole ARPA file: {error}; expected one, or a model folder"
@@ -157,6 +161,12 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
     if tokenizer is None and beside.is_file():
         tokenizer = _with_boundaries(Tokenizer.from_file(beside), words)
     if tokenizer is None:
+        if END not in words:
+            warnings.warn(
+                f"{place} has no {END}, so ends of sentences are scored as impossible: name the"
+                f" word that ends sentences {END}, and the one that begins them {BEGIN}",
+                stacklevel=2,
+            )
         words += [word for word in (UNKNOWN, BEGIN, END) if word not in set(words)]
         tokenizer = _of_words(words)
     numbers = {word: i for i, word in enumerate(tokenizer.vocabulary)}

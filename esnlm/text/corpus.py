@@ -18,7 +18,13 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 
-from esnlm.text.layout import AS_WRITTEN, TextLayout, first_wrong_byte, fitting_encoding
+from esnlm.text.layout import (
+    AS_WRITTEN,
+    TextLayout,
+    first_wrong_byte,
+    fitting_encoding,
+    other_format,
+)
 from esnlm.utils.arrays import Array, Bools, Ints64
 
 SPLITS = ("blank_line", "line", "file")
@@ -133,7 +139,10 @@ def opened_text(path: Path, encoding: str = "utf-8") -> Iterator[tuple[TextIO, B
         except UnicodeError as error:  # a damaged .gz is read to its checksum to say where
             raise CorpusError(_not_in(encoding, path, error)) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+        raise CorpusError(
+            f"{path} is not a whole gzip file: {error}; copy it again, or take .gz off the name of"
+            " a file that is not packed"
+        ) from error
 
 
 def _plain(path: Path, raw: BinaryIO) -> Any:
@@ -144,6 +153,9 @@ def _plain(path: Path, raw: BinaryIO) -> Any:
 def _not_in(encoding: str, path: Path, error: UnicodeError) -> str:
     """Return a message on a file that is not text in the encoding: where, and a likely one."""
     name = encoding.upper() if encoding.startswith("utf") else encoding
+    with open(path, "rb") as raw:
+        if what := other_format(_plain(path, raw).read(512)):
+            return f"{path} {what}"
     with open(path, "rb") as raw:
         place = first_wrong_byte(_plain(path, raw), encoding)
     if place is None or not isinstance(error, UnicodeDecodeError):  # such as UTF-16 without a mark
@@ -244,7 +256,10 @@ def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
     while read := file.readline(_LONGEST_LINE):
         if "\0" in read:
             with open(path, "rb") as raw:
-                hint = fitting_encoding(_plain(path, raw).read(1 << 16)) or ""
+                head = _plain(path, raw).read(1 << 16)
+            if what := other_format(head):
+                raise CorpusError(f"{path} {what}")
+            hint = fitting_encoding(head) or ""
             advice = f", or encoding='{hint}' reads it" if hint.startswith("utf") else ""
             raise CorpusError(
                 f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text{advice}"

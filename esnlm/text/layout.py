@@ -17,6 +17,17 @@ _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"),
 )  # fmt: skip
+# How files begin that are often named for text, and what they are.
+_FORMATS = (
+    (b"\x1f\x8b", "is packed by gzip: let its name end in .gz"),
+    (b"BZh", "is packed by bzip2: unpack it, or pack it with gzip"),
+    (b"\xfd7zXZ", "is packed by xz: unpack it, or pack it with gzip"),
+    (b"\x28\xb5\x2f\xfd", "is packed by zstd: unpack it, or pack it with gzip"),
+    (b"PK\x03\x04", "is an archive or a document of several files: name a file of text in it"),
+    (b"%PDF-", "is a PDF: extract its text"),
+    (b"PAR1", "is a table of Parquet: write its texts to a file, one a line"),
+    (b"mmap lm http", "is KenLM's binary of a model: name the ARPA file that it was made from"),
+)  # fmt: skip
 # A header of Project Gutenberg ends within so many lines or characters.
 _HEAD_LINES, _HEAD_CHARACTERS = 1000, 1 << 17
 _OF = r"(?:THE |THIS )?(?:COPYRIGHTED )?PROJECT GUTENBERG"
@@ -170,6 +181,17 @@ def fitting_encoding(data: bytes) -> str | None:
     except UnicodeDecodeError:
         return "latin-1"
     return "cp1252"
+
+
+def other_format(data: bytes) -> str | None:
+    """Return what a file is that begins with these bytes, and what to do; None where it is unknown.
+
+    >>> other_format(b"%PDF-1.7"), other_format(b"text")
+    ('is a PDF: extract its text', None)
+    """
+    if data[257:262] == b"ustar":
+        return "is a tar archive: unpack it"
+    return next((what for mark, what in _FORMATS if data.startswith(mark)), None)
 
 
 def first_wrong_byte(file: BinaryIO, encoding: str) -> int | None:
