@@ -183,6 +183,25 @@ def test_words_that_are_tokens_need_no_correction() -> None:
     assert model.surprisal(texts).equals(model.surprisal(texts, correct_boundaries=False))
 
 
+def test_words_whose_last_token_is_spelled_as_such_need_no_correction() -> None:
+    pieces = ["<unk>", "<s>", "</s>", "a", "b", "a</w>", "b</w>", "ab</w>"]
+    parts = models.BPE(
+        {piece: i for i, piece in enumerate(pieces)},
+        [("a", "b</w>")],
+        unk_token="<unk>",
+        end_of_word_suffix="</w>",
+    )
+    backend = Backend(parts)
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.decoder = decoders.BPEDecoder("</w>")
+    tokenizer = Tokenizer(backend, bos="<s>", eos="</s>").prepend_bos()
+    assert tokenizer.decode(tokenizer.encode("ba ab a")) == "ba ab a"
+    model = NgramLanguageModel(order=3, tokenizer=tokenizer).fit(["ba ab a", "ab b ba"] * 3)
+    table = model.surprisal("ba ab a")
+    assert (table["surprisal_bits"] > 0).all()
+    assert table.equals(model.surprisal("ba ab a", correct_boundaries=False))
+
+
 def test_counts_of_a_file_are_those_of_its_text(tmp_path: Any) -> None:
     model = NgramLanguageModel(order=2, tokenizer="word").fit(["the boy sees the dog"])
     path = tmp_path / "counts.txt"

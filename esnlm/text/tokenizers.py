@@ -242,12 +242,13 @@ class Tokenizer:
 
     @cached_property
     def begins_word(self) -> Bools | None:
-        """Whether each token (V,) ends the word before it; None where tokens are words or marks.
+        """Whether each token (V,) ends the word before it; None where words end by themselves.
 
-        It does if white space comes before it in decoded text, as with ``Ġdog``, ``▁dog`` and
+        They do where tokens are words or marks, or the last token of a word is spelled as such, as
+        ``dog</w>`` is. Otherwise a token ends the word before it if white space comes before it in decoded text, as with ``Ġdog``, ``▁dog`` and
         WordPiece's ``dog`` (but not ``##s``), and so do BOS and EOS.
         """
-        if self.has_words:
+        if self.has_words or self._layout["model"].get("end_of_word_suffix"):
             return None
 
         def decoded(*ids: int) -> str:
