@@ -245,8 +245,9 @@ class Tokenizer:
         """Whether each token (V,) ends the word before it; None where words end by themselves.
 
         They do where tokens are words or marks, or the last token of a word is spelled as such, as
-        ``dog</w>`` is. Otherwise a token ends the word before it if white space comes before it in decoded text, as with ``Ġdog``, ``▁dog`` and
-        WordPiece's ``dog`` (but not ``##s``), and so do BOS and EOS.
+        ``dog</w>`` is. Otherwise a token ends the word before it if white space comes before it in
+        decoded text, as with ``Ġdog``, ``▁dog`` and WordPiece's ``dog`` (but not ``##s``), and so
+        do BOS and EOS.
         """
         if self.has_words or self._layout["model"].get("end_of_word_suffix"):
             return None
