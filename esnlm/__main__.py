@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if argv is None:  # a notebook's shell hands on its own backend, which draws no files
         os.environ["MPLBACKEND"] = "agg"
+    if os.environ.get("COLUMNS") in ("0", "1", "2"):  # to which cyclopts wraps help without end
+        del os.environ["COLUMNS"]
     arguments = _joined(["--help" if word == _ALL else word for word in words])
     try:
         commands = _app(words)

@@ -504,6 +504,13 @@ def test_without_a_command_the_help_is_shown(capsys):
     assert "elman" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("width", ["0", "1", "2"])
+def test_help_is_printed_where_the_terminal_says_it_has_no_columns(width: str, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", width)
+    assert main(["train", "--help"]) == 0
+    assert "--held-out" in capsys.readouterr().out
+
+
 def test_every_command_has_a_help(capsys):
     for name in _COMMANDS:
         assert main([name, "--help"]) == 0
