@@ -192,3 +192,27 @@ def test_pairs_that_drop_characters_are_warned_of(tmp_path: Path) -> None:
     of_bytes.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     of_bytes.save(str(tmp_path / "b.json"))
     Tokenizer.from_file(tmp_path / "b.json")
+
+
+def test_pieces_are_not_dropped_at_random(tmp_path: Path) -> None:
+    backend = pairs()
+    backend.model.dropout = 0.5
+    tokenizer = read(lambda: backend, tmp_path)
+    (expected,) = {tuple(tokenizer.encode(TEXT[0])) for _ in range(20)}
+    assert tuple(read(pairs, tmp_path).encode(TEXT[0])) == expected
+    assert tuple(pickle.loads(pickle.dumps(tokenizer)).encode(TEXT[0])) == expected
+
+
+def test_a_byte_order_mark_is_no_part_of_a_tokenizer(tmp_path: Path) -> None:
+    expected = read(words, tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert Tokenizer.from_file(path).vocabulary == expected.vocabulary
+
+
+def test_a_unigram_model_without_unknown_token_is_refused(tmp_path: Path) -> None:
+    layout = json.loads(unigram().to_str())
+    layout["model"]["unk_id"] = None
+    (tmp_path / "tokenizer.json").write_text(json.dumps(layout))
+    with pytest.raises(TokenizerError, match=r"no unk_id, .* cannot be read: set it to the place"):
+        Tokenizer.from_file(tmp_path / "tokenizer.json")

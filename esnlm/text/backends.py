@@ -131,7 +131,7 @@ def parsed_backend(data: bytes, name: str) -> Backend:
     """
     with library_errors(f"{name} is not a tokenizer.json"):
         n_ids(parsed_json(data))
-        backend = Backend.from_str(data.decode())
+        backend = Backend.from_str(data.decode("utf-8-sig"))
         backend.no_padding()
         backend.no_truncation()
         return backend
@@ -219,6 +219,11 @@ def n_ids(layout: Any) -> int:
     if unknown and unknown not in tokens:
         raise TokenizerError(f"its unknown token {unknown!r} is not in the vocabulary")
     number = model.get("unk_id")
+    if model.get("type") == "Unigram" and number is None and not model.get("byte_fallback"):
+        raise TokenizerError(
+            "its model has no unk_id, so text with an unknown character cannot be read: set it to"
+            " the place of the unknown token in the vocabulary"
+        )
     if number is not None and number not in range(len(vocabulary)):
         raise TokenizerError(f"its unknown token {number!r} is not in the vocabulary")
     _check_merges(model, vocabulary)

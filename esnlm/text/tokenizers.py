@@ -65,6 +65,8 @@ class Tokenizer:
         self.eos_id = self._known(eos, "eos")
         # What stands in a text is text: "<s>" in HTML begins no sentence.
         backend.encode_special_tokens = True
+        if getattr(backend.model, "dropout", None):  # else the same text has other ids each time
+            backend.model.dropout = None
         self._layout = json.loads(backend.to_str())
         self._size = n_ids(self._layout)
         self.unk_id = unknown_id(self._layout)
