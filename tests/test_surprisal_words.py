@@ -211,3 +211,12 @@ def test_counts_of_a_file_are_those_of_its_text(tmp_path: Any) -> None:
         assert model.surprisal("the boy", counts=name).equals(expected)
     with pytest.raises(ValueError, match="no such file"):
         model.surprisal("the boy", counts="counts.txt.gz")
+
+
+@pytest.mark.parametrize("reset", ["never", "document"])
+def test_a_document_of_white_space_has_tokens_and_no_words(reset: str) -> None:
+    model = NgramLanguageModel(order=2, tokenizer="char", reset=reset).fit(["the boy\nsees it"])
+    table = model.surprisal(["the boy", " \n ", "it"])
+    assert table["word"].tolist() == ["the", "boy", "it"]
+    assert table["document"].tolist() == [1, 1, 3]
+    assert model.surprisal(" \n ").empty

@@ -115,7 +115,8 @@ def _encoded_texts(
             of_words = None if part.of_words is None else part.of_words[inside]
             columns = (tokens[inside], part.predicted[inside], unknown[inside], bits[inside])
             piece = EncodedText(text, encoding.offsets, end, *columns, of_words, tokenizer)
-            yield part.n_before + index + 1, n_sentences, piece
+            if text.strip():  # white space alone has no words, though it may have tokens
+                yield part.n_before + index + 1, n_sentences, piece
             n_sentences += piece.n_lines
             place = inside.stop
 

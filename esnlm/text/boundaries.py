@@ -44,7 +44,11 @@ def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iter
         batch = [as_text(doc) for doc in batch]
         kinds = {isinstance(doc, str) for doc in batch}
         if len(kinds) > 1:
-            raise ValueError("docs must be all strings or all integer arrays, got both")
+            types = ", ".join(sorted({type(doc).__name__ for doc in batch}))
+            raise ValueError(
+                f"docs must be all strings or all integer arrays, got {types}: leave out what is"
+                " neither, such as missing values"
+            )
         if kinds == {False}:
             yield from ([_as_integers(doc)] for doc in batch)
             continue
@@ -181,7 +185,7 @@ def as_documents(docs: Any) -> Any:
             return docs.tolist()
         if docs.dtype != object:
             return [docs]
-    if not isinstance(docs, Iterable):
+    if not isinstance(docs, Iterable) or isinstance(docs, bytes):
         raise ValueError(f"docs must be an iterable of documents, got {type(docs).__name__}")
     listed = isinstance(docs, list | tuple) and len(docs) > 0
     if listed and all(not isinstance(value, str) and np.ndim(value) == 0 for value in docs):
