@@ -66,7 +66,7 @@ def test_models_of_one_table_of_pairs_are_told_apart(tmp_path):
     rows = [
         {"model": model, "level": level, "phenomenon": name, "accuracy": share,
          "lower": share - 0.01, "upper": share + 0.01}
-        for model, shares in (("A", (0.6, 0.7, 0.65)), ("B", (0.5, 0.4, 0.45)))
+        for model, shares in (("NA", (0.6, 0.7, 0.65)), ("null", (0.5, 0.4, 0.45)))
         for (level, name), share in zip(
             (("phenomenon", "x"), ("phenomenon", "y"), ("overall", "overall")), shares, strict=True
         )
@@ -75,10 +75,10 @@ def test_models_of_one_table_of_pairs_are_told_apart(tmp_path):
     for given in (rows, tmp_path / "blimp.csv"):
         axis = esnlm.plot_blimp(given, others={"C": {"x": 0.9}})
         drawn = {line.get_label(): line.get_xdata() for line in axis.get_lines()}
-        np.testing.assert_allclose(drawn["A"], [70, 60, 65])
-        np.testing.assert_allclose(drawn["B"], [40, 50, 45])
+        np.testing.assert_allclose(drawn["NA"], [70, 60, 65])
+        np.testing.assert_allclose(drawn["null"], [40, 50, 45])
         np.testing.assert_allclose(drawn["C"], [np.nan, 90, np.nan])
-    with pytest.raises(ValueError, match="rows hold x of the model A twice"):
+    with pytest.raises(ValueError, match="rows hold x of the model NA twice"):
         esnlm.plot_blimp([*rows, rows[0]])
     plt.close("all")
 

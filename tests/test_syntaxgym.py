@@ -121,6 +121,8 @@ def test_published_accuracies(tmp_path: Path):
     assert read_published(path, suites) == {"lstm": {"one": 0.5, "two": 0.25, "overall": 0.375}}
     more = [*suites, Suite("three", (), items)]
     assert "overall" not in read_published(path, more)["lstm"]
+    path.write_text("model,suite,accuracy\nNA,one,0.5\nnull,one,0.25\n")
+    assert read_published(path, suites) == {"NA": {"one": 0.5}, "null": {"one": 0.25}}
     for text, message in (
         ("", "is not a CSV"),
         (

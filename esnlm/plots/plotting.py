@@ -255,7 +255,8 @@ def _axes(ax: Axes | None, size: tuple[float, float] = (6.4, 4.4)) -> Axes:
 def _table(rows: Rows, *columns: str) -> pd.DataFrame:
     """Rows as a data frame, which has these columns and a row at least."""
     if isinstance(rows, str | Path):
-        rows = pd.read_csv(rows)
+        # Only these are missing: a model may be called NA or null.
+        rows = pd.read_csv(rows, keep_default_na=False, na_values=["", "nan"])
     table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     if table.empty:
         raise ValueError("rows must hold at least one row, got none")

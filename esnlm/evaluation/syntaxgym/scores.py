@@ -140,7 +140,8 @@ def read_published(path: str | Path, suites: Sequence[Suite]) -> dict[str, dict[
     """
     expectation = "expected the columns model, suite and accuracy, or a CSV of `esnlm syntaxgym`"
     try:
-        table = pd.read_csv(path)
+        # Only these are missing: a model may be called NA or null.
+        table = pd.read_csv(path, keep_default_na=False, na_values=["", "nan"])
     except (*NOT_A_CSV, pd.errors.EmptyDataError) as error:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}; {expectation}") from error
     name = next((name for name in _MODEL if name in table), None)
