@@ -149,8 +149,10 @@ def test_fit_keeps_weights_that_were_imported():
         ours.fit(n_inputs=3)
     copy = clone(ours)
     np.testing.assert_array_equal(copy.fit_transform(x), states)
-    with pytest.raises(ValueError, match=r"W of a reservoir of 9 units must have shape \(9, 9\)"):
-        copy.set_params(n_units=9).fit(x)
+    assert copy.set_params(activation="relu").fit_transform(x).min() == 0
+    for name, value in {"n_units": 9, "spectral_radius": 0.1, "leak_rate": [0.5] * 10}.items():
+        with pytest.raises(ValueError, match=f"{name}=.* has no effect, as weights were set with"):
+            clone(ours).set_params(**{name: value}).fit(x)
     assert Reservoir(**ours.get_params()).fit(n_inputs=3).n_inputs_ == 3
 
 

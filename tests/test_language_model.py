@@ -14,11 +14,13 @@ from small_models import reservoir_model
 from esnlm import (
     ClassFactoredReadout,
     LanguageModel,
+    LowRankReadout,
     MixtureOfExpertsReadout,
     NgramLanguageModel,
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
+    TokenGatedReadout,
     Tokenizer,
     WordFeatures,
 )
@@ -148,6 +150,17 @@ def test_what_is_set_after_fit_waits_for_the_next(kind: Any, tmp_path: Path):
     loaded = kind.load(tmp_path / "model").set_params(reset="never")
     assert loaded.perplexity(TRAIN) == before
     assert fitted.set_params(tokenizer=None).fit(TRAIN).reset_ == "never"
+
+
+@pytest.mark.parametrize("kind", [LowRankReadout, TokenGatedReadout])
+def test_direct_connections_set_after_fit_wait_for_the_next(kind: Any, tmp_path: Path):
+    fitted = LanguageModel(Reservoir(20, random_state=0), kind(n_direct=2), n_tokens=8)
+    before = fitted.fit(TRAIN).perplexity(TRAIN)
+    fitted.set_params(readout__n_direct=0)
+    fitted.readout_.set_params(n_direct=3)
+    assert fitted.perplexity(TRAIN) == before
+    fitted.save(tmp_path / "model")
+    assert LanguageModel.load(tmp_path / "model").perplexity(TRAIN) == before
 
 
 @pytest.mark.parametrize("reset", RESETS)

@@ -29,6 +29,7 @@ from esnlm import (
 )
 from esnlm.readouts import registry
 from esnlm.readouts.base.readout import ArrayBlocks, encode_labels
+from esnlm.utils.state_dict import at_fit
 
 #: Every readout on its defaults, and the other ways in which it is fitted.
 READOUTS: dict[str, Any] = {
@@ -236,6 +237,17 @@ def test_blocks_in_reused_memory_equal_arrays(readout: Any) -> None:
 
 
 @every_readout
+def test_what_is_set_after_fit_waits_for_the_next(readout: Any) -> None:
+    X, y = pairs(200)
+    fitted = clone(readout).fit(X, y)
+    before, parameters = fitted.predict_proba(X), fitted.get_params(deep=False)
+    for name in parameters.keys() - {"n_threads"}:
+        setattr(fitted, name, "nonsense")
+    np.testing.assert_array_equal(fitted.predict_proba(X), before)
+    assert at_fit(fitted) == parameters
+
+
+@every_readout
 def test_held_out_blocks_are_taken(readout: Any) -> None:
     X, y = pairs(400)
     blocks, held_out = ArrayBlocks(X[:300], y[:300], 64), ArrayBlocks(X[300:], y[300:], 64)
@@ -247,6 +259,8 @@ def test_held_out_blocks_are_taken(readout: Any) -> None:
         return  # nothing to choose: held-out rows are not read
     with pytest.raises(ValueError, match="not among the 4 classes"):
         clone(readout).fit_blocks(blocks, np.arange(4), held_out=ArrayBlocks(X, y + 7))
+    with pytest.raises(ValueError, match="held_out has no rows: give some, or None"):
+        clone(readout).fit_blocks(blocks, np.arange(4), held_out=[])
 
 
 @every_readout

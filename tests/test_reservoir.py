@@ -536,3 +536,32 @@ def test_set_weights_are_copies_of_finite_numbers(sparse):
     for part in (W.data, W_in.data) if sparse else (W, W_in):
         part[:] = 0
     np.testing.assert_array_equal(ours.transform([0, 1, 0]), states)
+
+
+def test_what_is_set_after_fit_waits_for_the_next(tmp_path):
+    ours = Reservoir(9, activation="identity", leak_rate=0.5, random_state=0).fit(n_inputs=3)
+    tokens = [0, 2, 1, 1, 0]
+    before = ours.transform(tokens)
+    ours.set_params(n_units=4, activation="relu", leak_rate=1.0, topology="ring", dtype="float64")
+    np.testing.assert_array_equal(ours.transform(tokens), before)
+    assert len(list(ours.harvest(tokens, initial_state=np.ones(9)))) == 1
+    np.testing.assert_array_equal(ours(np.eye(3)[0]), before[0])
+    ours.save(tmp_path / "reservoir")
+    loaded = Reservoir.load(tmp_path / "reservoir")
+    np.testing.assert_array_equal(loaded.transform(tokens), before)
+    assert (loaded.n_units, loaded.activation, loaded.leak_rate) == (9, "identity", 0.5)
+    assert ours.fit_transform(tokens).shape == (5, 4)
+
+
+def test_a_model_folder_says_that_weights_were_set(tmp_path):
+    docs = [np.array([0, 1, 2, 1, 0])] * 5
+    drawn = Reservoir(9, random_state=0).fit(n_inputs=3)
+    parts = 2 * drawn.W_, drawn.W_in_, drawn.bias_, drawn.leak_rate_
+    model = LanguageModel(Reservoir(9).set_weights(*parts), RidgeReadout(alpha=1.0), n_tokens=3)
+    model.fit(docs).save(tmp_path / "model")
+    loaded = LanguageModel.load(tmp_path / "model")
+    assert clone(loaded).fit(docs).score(docs) == model.score(docs)
+    with pytest.raises(ValueError, match=r"radius=0\.5 has no effect, as weights were set"):
+        clone(loaded).set_params(reservoir__spectral_radius=0.5).fit(docs)
+    LanguageModel(drawn, RidgeReadout(alpha=1.0), n_tokens=3).fit(docs).save(tmp_path / "drawn")
+    assert clone(LanguageModel.load(tmp_path / "drawn").reservoir).__dict__.get("W_") is None

@@ -14,7 +14,7 @@ from esnlm.kernels import features as kernels
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
 from esnlm.utils.arrays import Array, Arrays, check_arrays, checked_tokens
-from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.state_dict import Stateful, at_fit, saved
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
@@ -179,5 +179,5 @@ class WordFeatures(BaseWordFeatures):
             recurrent.indices.astype(np.int64),
             recurrent.data.astype(np.float64),
             *(np.ascontiguousarray(array, dtype=np.float64) for array in rest),
-            ACTIVATIONS[reservoir.activation],
+            ACTIVATIONS[at_fit(reservoir)["activation"]],
         )

@@ -127,7 +127,7 @@ def _described(model: SequenceModel) -> Described:
         readout = describe_ngrams(model.ngrams_)
     elif isinstance(model, LanguageModel):
         encoder, readout = _parts(model)
-        n_last, width = int(readout[0].get("n_direct", 0)), int(model.reservoir_.n_units)
+        n_last, width = int(readout[0].get("n_direct", 0)), model.reservoir_.W_.shape[0]
         dtype = model.reservoir_.W_.dtype
     else:
         encoder, readout, width = describe_network(getattr(model, "network", model))

@@ -11,7 +11,7 @@ from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.readouts.linear.simplex import least_output
 from esnlm.utils.arrays import Array
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, at_fit, under_prefix, with_prefix
 
 #: What ``config.json`` says of a part, and its arrays.
 Described = tuple[dict[str, Any], Arrays]
@@ -36,9 +36,9 @@ def describe_reservoir(reservoir: Any) -> Described:
         arrays[f"{name}.indptr"] = matrix.indptr.astype(index_dtype)
     return {
         "kind": "reservoir",
-        "n_units": int(reservoir.n_units),
+        "n_units": len(reservoir.bias_),
         "n_inputs": int(reservoir.n_inputs_),
-        "activation": reservoir.activation,
+        "activation": at_fit(reservoir)["activation"],
         "nnz": int(sparse["recurrent"].nnz),
         "input_nnz": int(sparse["input"].nnz) if "input" in sparse else None,
         "index_dtype": index_dtype.name,
@@ -56,7 +56,7 @@ def describe_readout(readout: Any) -> Described:
 def _plain(readout: Any) -> Described:
     """Ridge, whose outputs have a floor, or softmax."""
     arrays = readout.state_dict()
-    floor = getattr(readout, "floor", None)
+    floor = at_fit(readout).get("floor")
     if floor is not None:
         floor = np.array([least_output(len(readout.classes_)) if floor == "auto" else float(floor)])
     return _linear(arrays["coef_"], arrays["intercept_"], floor)
@@ -73,7 +73,7 @@ def _mixture(readout: Any) -> Described:
     names = {"mean": "whitening_mean_", "map": "whitening_map_", "experts": "expert_coef_",
              "gate": "gate_coef_"}  # fmt: skip
     kind, described = _gated({ours: arrays[theirs] for ours, theirs in names.items()})
-    if readout.experts == "linear":
+    if at_fit(readout)["experts"] == "linear":
         kind["n_floors"] = 1
         described["floor"] = np.array([least_output(kind["n_outputs"])])
     return kind, described

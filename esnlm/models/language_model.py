@@ -31,7 +31,7 @@ from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.messages import phase
-from esnlm.utils.state_dict import with_prefix
+from esnlm.utils.state_dict import at_fit, with_prefix
 from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
@@ -243,7 +243,7 @@ class LanguageModel(SequenceModel):
     @property
     def _n_columns(self) -> int:
         """Columns that the readout reads: units, and last tokens with direct connections."""
-        return int(self.reservoir_.n_units) + self._n_last
+        return int(self.reservoir_.W_.shape[0]) + self._n_last
 
     @property
     def n_parameters_(self) -> int:
@@ -275,6 +275,8 @@ class LanguageModel(SequenceModel):
             "settings": settings,
             **{name: describe(part) for name, part in parts.items()},
         }
+        if self.reservoir_._has_set_weights:
+            config["has_set_weights"] = True
         files = {WEIGHTS: arrays}
         if training:
             files[TRAINING] = self.readout_.state_dict(training=True)
@@ -290,6 +292,7 @@ class LanguageModel(SequenceModel):
         """Return the fitted model of a config and its arrays, checked against each other."""
         names = "reservoir", "readout", "features"
         reservoir, readout, features = (restored(config, arrays[WEIGHTS], name) for name in names)
+        reservoir._has_set_weights = config.get("has_set_weights") is True
         settings = {"tokenizer": tokenizer, "features": features, **config["settings"]}
         model = cls.of_parts(reservoir, readout, **settings)
         check_parameters(model)
@@ -347,7 +350,7 @@ class LanguageModel(SequenceModel):
 
     @property
     def _n_last(self) -> int:
-        return int(getattr(self._parts.readout, "n_direct", 0))
+        return int(at_fit(self._parts.readout).get("n_direct", 0))
 
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
@@ -371,7 +374,7 @@ class LanguageModel(SequenceModel):
             for states, following, positions in blocks.with_positions(state, before):
                 ends = np.flatnonzero(positions == len(tokens) - 2)
                 if len(ends):
-                    before_last = states[ends[0], : self.reservoir_.n_units].copy()
+                    before_last = states[ends[0], : -self._n_last or None].copy()
                 yield states, following
             state = before_last
         self._carried = (state, append_tokens(last, stream.tokens[-len(last) :]))
@@ -396,7 +399,7 @@ class LanguageModel(SequenceModel):
     def _read(self, ids: Array, state: Any = None) -> Array:
         """Return the columns of the readout (n_columns,) after ids (n,) from ``state``."""
         self._check_fitted()
-        n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
+        n_units, dtype = self.reservoir_.W_.shape[0], self.reservoir_.W_.dtype
         if state is None:
             state = np.zeros(self._n_columns, dtype=dtype)
             state[n_units:] = NO_TOKEN

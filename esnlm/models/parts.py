@@ -101,7 +101,7 @@ def choose_parts(model: Any) -> tuple[Parts, str, bool]:
     """Return a model's parts, what chose those left open, and whether the penalty is open."""
     is_named = model.readout is None or isinstance(model.readout, str)
     if not is_named and model.reservoir is not None:
-        return Parts(model.reservoir, _as_readout(model.readout), model.features), "", False
+        return Parts(model.reservoir, _new_readout(model.readout), model.features), "", False
     settings, seed = asked_settings(model), model.random_state
     if isinstance(model.readout, str):
         settings["readout"] = model.readout
@@ -110,7 +110,7 @@ def choose_parts(model: Any) -> tuple[Parts, str, bool]:
     settings = default_settings(settings, model.n_tokens_, characters=characters)
     parts = Parts(
         make_reservoir(settings, seed),
-        make_readout(settings, seed) if is_named else _as_readout(model.readout),
+        make_readout(settings, seed) if is_named else _new_readout(model.readout),
         make_features(settings["features"], seed),
     )
     if model.reservoir is not None:
@@ -132,7 +132,7 @@ def drawn_reservoir(parts: Parts, n_tokens: int) -> Any:
     n_bytes = 16 * n_units**2 + 8 * n_units * n_tokens
     what = f"a readout of {n_units} units and {n_tokens} tokens"
     check_memory(what, n_bytes, "lower one of them")
-    if not hasattr(reservoir, "W_"):
+    if not hasattr(reservoir, "W_") or reservoir._has_set_weights:
         reservoir = clone(reservoir).fit(n_inputs=n_inputs)
     if reservoir.n_inputs_ != n_inputs:
         raise ValueError(
@@ -170,6 +170,11 @@ def fitted_parts(model: Any) -> Parts:
 def _as_readout(readout: Any) -> Any:
     """Return a classifier of another library in a readout, and any other readout as it is."""
     return ClassifierReadout(classifier=readout) if is_foreign(readout) else readout
+
+
+def _new_readout(readout: Any) -> Any:
+    """Return an unfitted copy: parameters of the given one may be set before the model predicts."""
+    return clone(_as_readout(readout))
 
 
 def settle_penalty(model: Any, stream: TokenStream, held_out: TokenStream | None) -> None:

@@ -14,7 +14,7 @@ def closed_loop(reservoir: Any, readout: Any, state: Array, n: int) -> Array:
     """Return predictions (n,) or (n, n_inputs) of `Reservoir.run_closed_loop`."""
     Count(0).check("n", n)
     check_is_fitted(readout)
-    n_units, n_inputs = reservoir.n_units, reservoir.n_inputs_
+    n_units, n_inputs = len(state), reservoir.n_inputs_
     n_columns = getattr(readout, "n_features_in_", n_units)
     if n_columns != n_units:
         raise ValueError(

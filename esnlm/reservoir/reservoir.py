@@ -24,7 +24,7 @@ from esnlm.utils.arrays import (
     counted_inputs,
 )
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import NodeLike, saved
+from esnlm.utils.state_dict import NodeLike, at_fit, saved
 from esnlm.utils.validation import (
     Count,
     DivergenceError,
@@ -38,6 +38,8 @@ from esnlm.utils.validation import (
 _BLOCK_BYTES = 32 << 20
 # Beyond this size float32 sums of squares of states lose all meaning.
 _LIMIT = 1e8
+# Parameters that weights do not depend on, or that choose among weights that are not set.
+_BESIDE_WEIGHTS = {"activation", "washout", "random_state"}
 
 
 @dataclass(eq=False, repr=False)
@@ -133,7 +135,7 @@ class Reservoir(
         None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs),
         or a list of arrays of either. y is ignored. Weights that were set, as by
         `from_reservoirpy`, are kept, by `sklearn.base.clone` too; ValueError where they have fewer
-        inputs or another number of units.
+        inputs, or where a parameter of the weights was changed since.
         """
         check_parameters(self)
         if n_inputs is None:
@@ -146,6 +148,13 @@ class Reservoir(
                     f" have it, got {n_inputs}: draw others with"
                     " Reservoir(**reservoir.get_params())"
                 )
+            for name, value in at_fit(self).items():
+                if name not in _BESIDE_WEIGHTS and not np.array_equal(getattr(self, name), value):
+                    raise ValueError(
+                        f"{name}={getattr(self, name)!r} has no effect, as weights were set with"
+                        f" {name}={value!r}: leave it, or draw others with"
+                        " Reservoir(**reservoir.get_params())"
+                    )
             self._complete()
             return self
         dtype = np.dtype(self.dtype)
@@ -320,7 +329,7 @@ class Reservoir(
         Count(none=True).check("block_size", block_size)
         plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
         if block_size is None:
-            row = self.n_units * self.W_.dtype.itemsize
+            row = len(self.bias_) * self.W_.dtype.itemsize
             block_size = min(16384, max(64, _BLOCK_BYTES // row))
         state = None if initial_state is None else self._initial(initial_state)
         blocks = self._recurrence.blocks(
@@ -376,6 +385,7 @@ class Reservoir(
         _weights.check_shapes(self.n_units, self.W_, self.W_in_, self.bias_, self.leak_rate_)
         self.W_.sort_indices()
         self.n_inputs_: int = int(self.W_in_.shape[1])
+        self._at_fit = self.get_params(deep=False)
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self.forget_drive()
 
@@ -401,11 +411,11 @@ class Reservoir(
 
     def _initial(self, state: ArrayLike | None) -> Array:
         if state is None:
-            return np.zeros(self.n_units, dtype=self.W_.dtype)
+            return np.zeros_like(self.bias_)
         initial = np.array(state, dtype=self.W_.dtype)
-        if initial.shape != (self.n_units,):
+        if initial.shape != self.bias_.shape:
             raise ValueError(
-                f"initial_state must have shape ({self.n_units},), got {initial.shape}"
+                f"initial_state must have shape {self.bias_.shape}, got {initial.shape}"
             )
         if not np.isfinite(initial).all():
             raise ValueError("initial_state must hold finite numbers, got NaN or infinity")
@@ -413,11 +423,13 @@ class Reservoir(
 
     def _checked(self, states: Array) -> Array:
         """Return the states; DivergenceError where they grow without bound, as under tanh never."""
-        bounded = self.activation == "tanh" or not states.size
+        params = at_fit(self)
+        bounded = params["activation"] == "tanh" or not states.size
         if not bounded and not -_LIMIT <= states.min() <= states.max() <= _LIMIT:
             raise DivergenceError(
-                f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
-                f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"
+                "the states of the reservoir diverge with"
+                f" spectral_radius={params['spectral_radius']}, activation="
+                f"{params['activation']!r} and leak_rate={reprlib.repr(params['leak_rate'])}:"
                 " lower spectral_radius or leak_rate, or take activation='tanh'"
             )
         return states

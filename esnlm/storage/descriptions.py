@@ -8,18 +8,19 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from esnlm.storage.model_folder import ModelFormatError
+from esnlm.utils.state_dict import at_fit
 
 #: Names of classes, and their modules.
 Classes = Mapping[str, str]
 
 
 def describe(value: Any, classes: Classes) -> Any:
-    """Return an estimator, array, tuple or plain value -> what JSON can hold."""
+    """Return an estimator as it was fitted, array, tuple or plain value -> what JSON can hold."""
     if isinstance(value, BaseEstimator):
         name = type(value).__name__
         if name not in classes:
             raise TypeError(f"cannot save a {name}: expected one of {', '.join(classes)}")
-        params = value.get_params(deep=False)
+        params = at_fit(value)
         described = {key: describe(params[key], classes) for key in sorted(params)}
         return {"class": name, "params": described}
     if isinstance(value, np.ndarray):

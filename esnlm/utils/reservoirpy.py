@@ -15,6 +15,7 @@ from reservoirpy.utils.data_validation import check_node_input
 from sklearn.base import BaseEstimator, is_regressor
 
 from esnlm.utils.arrays import Array, Floats, Ints64
+from esnlm.utils.state_dict import at_fit
 
 _ACTIVATIONS = {tanh: "tanh", relu: "relu", identity: "identity"}
 
@@ -55,7 +56,7 @@ class ReservoirNode(_EstimatorNode, Node):
     def __init__(self, reservoir: Any, name: str | None = None) -> None:
         self.reservoir = reservoir
         self.name = name
-        self.output_dim = reservoir.n_units
+        self.output_dim = at_fit(reservoir)["n_units"]
         if hasattr(reservoir, "W_"):
             self.input_dim = reservoir.n_inputs_
 
@@ -278,13 +279,11 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
             f" got {getattr(node.activation, '__name__', node.activation)}"
         )
     options = {"activation": _ACTIVATIONS[node.activation], "dtype": "float64"}
-    reservoir = kind(node.units, spectral_radius=float(node.sr), **options)
+    leak_rate = np.asarray(node.lr, dtype=np.float64).tolist()
+    reservoir = kind(node.units, spectral_radius=float(node.sr), leak_rate=leak_rate, **options)
     bias = node.bias.toarray() if hasattr(node.bias, "toarray") else np.asarray(node.bias)
-    reservoir.set_weights(
-        node.W, node.Win, bias.ravel() if bias.ndim else bias, np.asarray(node.lr)
-    )
-    reservoir.leak_rate = reservoir.leak_rate_.tolist() if np.ndim(node.lr) else float(node.lr)
-    return reservoir
+    bias = bias.ravel() if bias.ndim else bias
+    return reservoir.set_weights(node.W, node.Win, bias, np.asarray(node.lr))
 
 
 def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
@@ -301,8 +300,8 @@ def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
         bias=reservoir.bias_.astype(np.float64),
         # A number where it can be: reservoirpy cannot show a node of several.
         lr=float(leak[0]) if (leak == leak[0]).all() else leak,
-        sr=reservoir.spectral_radius,
-        activation=reservoir.activation,
+        sr=at_fit(reservoir)["spectral_radius"],
+        activation=at_fit(reservoir)["activation"],
         input_dim=reservoir.n_inputs_,
     )
     node.state = {"out": np.zeros(node.units)}

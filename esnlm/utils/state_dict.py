@@ -27,6 +27,16 @@ def saved(*names: str, **renamed: str) -> dict[str, str]:
     return {name: name for name in names} | renamed
 
 
+def at_fit(estimator: Any) -> dict[str, Any]:
+    """Return the parameters that an estimator was fitted with, or has where it is not fitted.
+
+    What is set after `fit` counts from the next `fit` on, as in scikit-learn. So all that reads a
+    parameter of a fitted estimator, to predict or to save, reads it here.
+    """
+    fitted: dict[str, Any] | None = vars(estimator).get("_at_fit")
+    return estimator.get_params(deep=False) if fitted is None else fitted
+
+
 def array_of(arrays: Arrays, name: str) -> Array | None:
     """Return the array saved under a name, or labels saved as JSON; None for neither."""
     if name + "json" in arrays:
@@ -234,7 +244,7 @@ class NodeLike(Linkable):
         from esnlm.utils.reservoirpy import ReservoirNode
 
         node, width = self._node, getattr(self, "n_inputs_", None)
-        fits = node is not None and node.output_dim == self.n_units
+        fits = node is not None and node.output_dim == at_fit(self)["n_units"]
         if not fits or (width and node.input_dim not in (None, width)):
             self._node = ReservoirNode(self)
         return self._node

@@ -44,6 +44,10 @@ class ArrayBlocks:
             yield self.X[start:stop], self.y[start:stop]
 
 
+#: What a readout says that is to judge by held-out blocks without rows.
+NO_HELD_OUT = "held_out has no rows: give some, or None"
+
+
 class MappedBlocks:
     """Blocks through ``function(X, y)``, anew in each pass; those without rows are left out."""
 

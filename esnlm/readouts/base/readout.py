@@ -117,7 +117,8 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
         Every ``iter(blocks)`` is a fresh pass. A block's memory may be reused for the next. An
         attribute ``n_rows``, the rows of a pass, lets a first pass plan its schedule. ``classes``
         (V,) are every label; column k of predictions is the k-th of them in sorted order.
-        ``held_out`` blocks are kept out of training, to judge penalties and stopping points.
+        ``held_out`` blocks are kept out of training, to judge penalties and stopping points; a
+        readout that has none to choose does not read them.
         """
         one_shot = iter(blocks) is blocks or isinstance(held_out, Iterator)
         if one_shot and not self._reads_once:
@@ -167,6 +168,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
         self._can_learn = True
+        self._at_fit = self.get_params(deep=False)
         for name in self._arrays():
             self.__dict__.pop(name, None)
         self._start()

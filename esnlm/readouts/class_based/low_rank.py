@@ -126,7 +126,7 @@ class LowRankReadout(TwoLevelReadout):
     n_passes: int = limited(1, Count())
     learning_rate: float | None = limited(None, Number(0, open="low", none=True))
     momentum: float = limited(0.9, Number(0, 1, open="high"))
-    prior: float = limited(1.0, Number(0, open="low"))
+    prior: float = limited(1.0, Number(0, 1e12, open="low"))
     n_direct: int = limited(0, Count(0))
     n_ngrams: int | None = limited(None, Count(0, none=True), n_direct=Count(2))
     direct_rate: float = limited(0.1, Number(0, open="low"), n_direct=Count())

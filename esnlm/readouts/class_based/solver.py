@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from esnlm.readouts.base.blocks import Block, Rows
+from esnlm.readouts.base.blocks import NO_HELD_OUT, Block, Rows
 from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.class_based import unigrams
@@ -268,7 +268,7 @@ class TwoLevelLearner(Stateful):
         self.settle()
         rows = [(self._log_probability_of(X, words), words) for X, words in blocks]
         if not rows:
-            return float("nan")
+            raise ValueError(NO_HELD_OUT)
         logs, words = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         if self.unigrams is not None:
             self.unigrams[:] = unigrams.with_likeliest_share(self.unigrams, logs, words)

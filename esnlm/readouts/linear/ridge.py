@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
+from esnlm.readouts.base.blocks import NO_HELD_OUT, ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.readouts.linear.spectrum import PATH, Spectrum, inverse_of, ridge_coefficients
 from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
-from esnlm.utils.state_dict import saved
+from esnlm.utils.state_dict import at_fit, saved
 from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Count, Number, OneOf, check_parameters, limited
 
@@ -92,7 +92,7 @@ class RidgeReadout(StreamingReadout):
     )
     floor: float | Literal["auto"] = "auto"
     validation_fraction: float = limited(
-        0.1, Number(0, 1, open="both"), selection=OneOf(("held_out",))
+        0.1, Number(1e-9, 1, open="high"), selection=OneOf(("held_out",))
     )
     gram_rows: int | None = limited(None, Count(none=True))
 
@@ -210,11 +210,12 @@ class RidgeReadout(StreamingReadout):
                     total[k] -= np.log(floor_rows(outputs, floor)[at]).sum()
             n_rows += len(codes)
         if n_rows == 0:
-            raise ValueError("held_out has no rows: give some, or None")
+            raise ValueError(NO_HELD_OUT)
         return total / n_rows
 
     def _floor(self) -> float:
-        return least_output(len(self.classes_)) if self.floor == "auto" else float(self.floor)
+        floor = at_fit(self)["floor"]
+        return least_output(len(self.classes_)) if floor == "auto" else float(floor)
 
     def _probabilities(self, X: Array) -> Array:
         return self._distributions(X.dtype)(X)

@@ -25,6 +25,7 @@ from esnlm.readouts.mixture.supervised import (
 )
 from esnlm.readouts.mixture.whitening import Parts, Source, Whitening, prepare
 from esnlm.utils.arrays import Array, Floats, Ints
+from esnlm.utils.state_dict import at_fit
 from esnlm.utils.sums import Sums
 from esnlm.utils.threads import map_tiles, one_blas_thread
 from esnlm.utils.validation import PENALTY, Count, Flag, Number, OneOf, check_parameters, limited
@@ -141,7 +142,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     n_conjugate: int = limited(2, Count())
     n_restarts: int = limited(1, Count())
     early_stopping: bool = limited(True, Flag())
-    validation_fraction: float = limited(0.1, Number(0, 0.5, open="low"), early_stopping=_STOPS)
+    validation_fraction: float = limited(0.1, Number(1e-9, 0.5), early_stopping=_STOPS)
     patience: int = limited(5, Count(), early_stopping=_STOPS)
     buffer_size: int = limited(1 << 20, Count())
     n_threads: int | None = None
@@ -229,7 +230,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         if self._assignment is not None:
             assert not isinstance(blocks, Parts)
             blocks = AssignedBlocks(blocks, self._assignment, n_labels)
-            n_labels *= self.n_experts
+            n_labels *= at_fit(self)["n_experts"]
         with one_blas_thread():
             rows = prepare(
                 blocks,
@@ -267,7 +268,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         """One step of EM on new rows, the earlier weights being the prior (running Laplace)."""
         weights = self._weights()
         precision = self._prior().precision + self.curvature_[:, None]
-        experts = self._experts(Prior(precision, self.n_experts, mean=weights))
+        prior = Prior(precision, at_fit(self)["n_experts"], mean=weights)
+        experts = self._experts(prior)
         memory = QuasiNewtonMemory(_MEMORY)
         Z = self._whitening()(X)
         with one_blas_thread():
@@ -292,7 +294,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return P
 
     def _slices(self, n: int) -> list[slice]:
-        logits = self.n_experts * len(self.classes_)
+        logits = len(self.gate_coef_) * len(self.classes_)
         step = min(1024, rows_within(_PREDICTION_BYTES, logits, np.float32))
         return [slice(start, start + step) for start in range(0, n, step)]
 
@@ -303,19 +305,20 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return Whitening(self.whitening_mean_, self.whitening_map_)
 
     def _prior(self) -> Prior:
+        fitted = at_fit(self)
         return Prior.of_weights(
-            self.n_experts,
+            fitted["n_experts"],
             len(self.classes_),
             self._whitening().shares,
-            alpha=self.alpha,
-            common_alpha=self.common_alpha,
-            gate_alpha=self.gate_alpha,
+            **{name: fitted[name] for name in ("alpha", "common_alpha", "gate_alpha")},
         )
 
     def _experts(self, prior: Prior | None = None) -> Experts:
-        sizes = self.n_experts, len(self.classes_), prior or self._prior()
-        if self.experts == "linear":
-            return LinearExperts(*sizes, n_conjugate=self.n_conjugate, variance=self.variance)
+        fitted = at_fit(self)
+        sizes = fitted["n_experts"], len(self.classes_), prior or self._prior()
+        if fitted["experts"] == "linear":
+            variance = fitted["variance"]
+            return LinearExperts(*sizes, n_conjugate=self.n_conjugate, variance=variance)
         if self._assignment is not None:
             return SupervisedExperts(*sizes, n_conjugate=max(self.n_conjugate, LEAST_CONJUGATE))
         return SoftmaxExperts(*sizes, n_conjugate=self.n_conjugate)
@@ -326,6 +329,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])
 
     def _set_weights(self, weights: Array, curvature: Floats) -> None:
-        experts, self.gate_coef_ = np.split(weights, [-self.n_experts])
-        self.expert_coef_ = experts.reshape(self.n_experts, -1, weights.shape[1])
+        n_experts = at_fit(self)["n_experts"]
+        experts, self.gate_coef_ = np.split(weights, [-n_experts])
+        self.expert_coef_ = experts.reshape(n_experts, -1, weights.shape[1])
         self.curvature_ = curvature

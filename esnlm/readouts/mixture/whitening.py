@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
-from esnlm.readouts.base.blocks import Block, Blocks, rows_within
+from esnlm.readouts.base.blocks import NO_HELD_OUT, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.sums import Total
@@ -239,7 +239,9 @@ def prepare(
             inner = Source(batches[1], int(out.sum()), n_threads)
     if held_out is not None:
         rows, n, _ = _read(held_out, buffer_size, whitening)
-        inner = Source(rows or _Streamed(held_out, whitening), n, n_threads) if n else None
+        if not n:
+            raise ValueError(NO_HELD_OUT)
+        inner = Source(rows or _Streamed(held_out, whitening), n, n_threads)
     return TrainingRows(whitening, train, inner, moments.counts)
 
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.readouts.base.blocks import Blocks, Rows, blocks_rows, in_memory
+from esnlm.readouts.base.blocks import NO_HELD_OUT, Blocks, Rows, blocks_rows, in_memory
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.sklearn.adam import pass_function
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
@@ -141,7 +141,7 @@ class ClassifierReadout(StreamingReadout):
             return
         parts = [(self._of_classifier(X)[np.arange(len(X)), y], y) for X, y in held_out]
         if not parts:
-            raise ValueError("held_out has no rows: give some, or None")
+            raise ValueError(NO_HELD_OUT)
         proba, codes = (np.concatenate(part) for part in zip(*parts, strict=True))
         with np.errstate(divide="ignore"):
             share = likeliest_weight(np.log(self.frequencies_[codes]), np.log(proba))

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from esnlm.kernels import rows as kernels
-from esnlm.readouts.base.blocks import Blocks, rows_within
+from esnlm.readouts.base.blocks import NO_HELD_OUT, Blocks, rows_within
 from esnlm.utils.arrays import Array, Bools, Floats
 
 # Logits of a part of the rows stay in cache.
@@ -58,7 +58,7 @@ def mean_loss(blocks: Blocks, weights: Array, intercept: Array) -> float:
         total -= likelihood
         n_rows += len(codes)
     if n_rows == 0:
-        raise ValueError("held_out has no rows: give some, or None")
+        raise ValueError(NO_HELD_OUT)
     return total / n_rows
 
 

@@ -14,7 +14,7 @@ from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.ngram_connections import NgramConnections
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
-from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.state_dict import Stateful, at_fit, saved
 from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
 _SAMPLE_ROWS_A_UNIT = 100
@@ -118,7 +118,7 @@ class TokenGatedReadout(StreamingReadout):
 
     @property
     def _moment_rows(self) -> int:
-        n_units = self.n_features_in_ - self._n_code - self.n_direct
+        n_units = self.n_features_in_ - self._n_code - at_fit(self)["n_direct"]
         return max(_SAMPLE_ROWS_A_UNIT * n_units, _LEAST_SAMPLE)
 
     def _sample(self, X: Array, codes: Ints) -> None:
@@ -147,9 +147,9 @@ class TokenGatedReadout(StreamingReadout):
         if name == "passes":
             return GatedPasses.restored(arrays, alpha=self.alpha, momentum=self.momentum)
         if name == "ngrams":
-            ngrams = NgramConnections(self.n_direct, self._n_gates, len(self.classes_))
+            ngrams = NgramConnections(at_fit(self)["n_direct"], self._n_gates, len(self.classes_))
             return ngrams.load_state_dict(arrays, training=training)
-        n_units = self.n_features_in_ - self._n_code - self.n_direct
+        n_units = self.n_features_in_ - self._n_code - at_fit(self)["n_direct"]
         return GateMoments(self._n_gates, n_units).load_state_dict(arrays)
 
     def _loaded(self, training: bool) -> None:
@@ -211,8 +211,9 @@ class TokenGatedReadout(StreamingReadout):
 
     def _split(self, X: Array) -> tuple[Array, Ints, Ints64]:
         """States without the token code, the gates (n,) and the last tokens (n, n_direct)."""
-        states, last = split_last_tokens(X, self.n_direct, self._n_gates)
-        if self.n_direct:
+        n_direct = at_fit(self)["n_direct"]
+        states, last = split_last_tokens(X, n_direct, self._n_gates)
+        if n_direct:
             return states, np.maximum(last[:, 0], 0), last
         if X.shape[1] <= self._n_code:
             raise ValueError(
@@ -244,11 +245,11 @@ class TokenGatedReadout(StreamingReadout):
         return log_softmax(logs)
 
     def _names(self, training: bool) -> Mapping[str, str]:
-        ngrams = saved(ngrams="ngrams_") if self.n_direct else {}
+        ngrams = saved(ngrams="ngrams_") if at_fit(self)["n_direct"] else {}
         return dict(super()._names(training)) | ngrams
 
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
-        ngrams = ("ngrams.trust",) if self.n_direct else ()
+        ngrams = ("ngrams.trust",) if at_fit(self)["n_direct"] else ()
         return (*super()._required(arrays, training), *ngrams)
 
 
