@@ -250,7 +250,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
     train = ["train", "text", "--units", "10", "--overwrite", "--out"]
     assert "is not a model" in failure([*train, ".."], capsys)
     # The last is a name that is free until the folders above it are made.
-    for place in (".", "", f"new/../../{Path.cwd().name}"):
+    for place in (".", f"new/../../{Path.cwd().name}"):
         assert f"{Path.cwd()} is the current folder" in failure([*train, place], capsys)
     (trained() / "notes").write_text("of the owner")
     assert "other files beside it, such as notes" in failure([*train, "model"], capsys)

@@ -36,6 +36,7 @@ SIDEWAYS = {
     ("training", "models"),
     ("features", "reservoir"),
     ("ngrams", "utils"),
+    ("storage", "utils"),
 }
 #: Folders of `esnlm.readouts`, from the top.
 READOUT_LAYERS = (

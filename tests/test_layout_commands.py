@@ -124,7 +124,38 @@ def test_shards_of_the_same_text_are_warned_of(capsys):
     capsys.readouterr()
     train = ["train", "text-shards", "--units", "5", "--readout", "ridge", "--out", "m"]
     assert main([*train, "--held-out", "text-shards"]) == 0
-    assert "text-shards holds text, which is the text text of" in capsys.readouterr().err
+    told = "text-shards holds text, which is the text text of"
+    assert told in capsys.readouterr().err
+    grid = ["--sizes", "5", "--readout", "ridge", "--out", "n", "--no-plots"]
+    assert main(["natural", "text-shards", "--held-out", "text-shards", *grid]) == 0
+    assert told in capsys.readouterr().err
+    pytest.importorskip("optuna")
+    Path("space.toml").write_text('units = {choices = [4, 5]}\nreadout = "ridge"\n')
+    search = ["search", "space.toml", "text-shards", "--trials", "1"]
+    assert main([*search, "--held-out", "text-shards", "--out", "s"]) == 0
+    assert told in capsys.readouterr().err
+
+
+def test_a_model_folder_is_no_text(capsys):
+    Path("text").write_text("a b c\nb c a\n" * 20)
+    assert main(["ngram", "text", "--tokenizer", "word", "--out", "model"]) == 0
+    assert main(["evaluate", "model", "model"]) == 2
+    assert "model is a model folder, not text: name text files" in capsys.readouterr().err
+
+
+def test_the_same_model_twice_is_not_interpolated(capsys):
+    Path("text").write_text("a b c\nb c a\n" * 20)
+    assert main(["ngram", "text", "--tokenizer", "word", "--out", "model"]) == 0
+    both = ["interpolate", "model", "model", "--held-out", "text", "--out", "mixed"]
+    assert main(both) == 2
+    assert "models 1 and 2 give every token the same probability" in capsys.readouterr().err
+    assert not Path("mixed").exists()
+
+
+@pytest.mark.parametrize("option", ["--csv", "--pairs-csv", "--plot", "--data", "--published"])
+def test_an_empty_name_is_no_file(option, capsys):
+    assert main(["blimp", "model", "--data", "pairs", option, ""]) == 2
+    assert "expected the name of a file or folder, got an empty one" in capsys.readouterr().err
 
 
 def test_control_characters_are_warned_of(capsys):

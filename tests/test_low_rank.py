@@ -310,7 +310,7 @@ def test_a_loaded_readout_predicts_and_refuses_more_rows(fitted, held):
         ({"n_components": 0}, "n_components must be"),
         ({"n_classes": 0}, "n_classes must be"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
-        ({"prior": -1.0}, "prior must be positive, got -1.0"),
+        ({"prior": -1.0}, r"prior must lie in \(0, 1e\+12\], got -1.0"),
         ({"n_direct": 1, "n_ngrams": 5}, "leave out n_ngrams, or change n_direct"),
         ({"n_direct": -1}, "n_direct must be"),
         ({"n_direct": 3}, "states beside the 3 columns of last tokens, got 3 columns"),

@@ -29,7 +29,7 @@ from esnlm import (
 )
 from esnlm.readouts import registry
 from esnlm.readouts.base.readout import ArrayBlocks, encode_labels
-from esnlm.utils.state_dict import at_fit
+from esnlm.utils.validation import at_fit
 
 #: Every readout on its defaults, and the other ways in which it is fitted.
 READOUTS: dict[str, Any] = {

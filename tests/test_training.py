@@ -464,6 +464,7 @@ import numpy as np
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.text.corpus import TokenStream
 from esnlm.training.trainer import Trainer, TrainingPlan
+from esnlm.utils.validation import at_fit
 
 tokens = np.load(sys.argv[1], mmap_mode="r")
 stream = TokenStream(tokens, np.arange(0, len(tokens), 20), np.array([0, len(tokens)]))

@@ -16,7 +16,7 @@ from esnlm.options.common import (
     group,
     n_unknown,
 )
-from esnlm.options.values import Weight, read
+from esnlm.options.values import Weight, file_name, read
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import as_text, log
 
@@ -37,7 +37,7 @@ Fields = Annotated[dict[str, str], read(_read_fields, "PART=NAME,...")]
 class BlimpOptions(ResultOptions):
     """Options of ``esnlm blimp``."""
 
-    data: Annotated[Path, Parameter(metavar="FOLDER|FILE")]
+    data: Annotated[Path, file_name("FOLDER|FILE")]
     """The pairs: a file (.jsonl, .csv, .tsv, .gold; plain or .gz), a folder, or an archive."""
     fields: Fields | None = None
     """Names of the fields, as good=right,bad=wrong: of good, bad, phenomenon, paradigm, field,
@@ -54,9 +54,9 @@ class BlimpOptions(ResultOptions):
     words_of: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
     """Training text: the pairs all of whose words, punctuation and case kept, occur in it are a
     part by themselves."""
-    published: Annotated[tuple[Path, ...], Parameter(metavar="CSV", consume_multiple=False)] = ()
+    published: Annotated[tuple[File, ...], Parameter(metavar="CSV", consume_multiple=False)] = ()
     """Accuracies of other models to stand beside: a published table, or an earlier --csv."""
-    interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
+    interpolate: Annotated[Path | None, file_name("MODEL2")] = None
     """Judge with the mean of the probabilities of both models."""
     weight: Weight | None = None
     """Share of MODEL in that mean (default: 0.5)."""

@@ -18,7 +18,7 @@ from esnlm.options.common import (
     group,
 )
 from esnlm.options.corpus import LayoutOptions, split_of
-from esnlm.options.values import Weight, integer, reading_context
+from esnlm.options.values import Weight, file_name, integer, reading_context
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
@@ -44,7 +44,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """Of --surprisal-csv (default: word; the end of a sentence is a row of its own)."""
     uncorrected: Annotated[bool, Parameter(negative=())] = False
     """A word's surprisal is the sum over its tokens: whether the word ends is left to the next."""
-    counts: Annotated[Path | None, Parameter(metavar="TEXT")] = None
+    counts: Annotated[Path | None, file_name("TEXT")] = None
     """Text to count the frequencies of words in (default: the training text, where tokens are
     words)."""
     lags: Annotated[int, integer("N", 0)] = 0
@@ -61,7 +61,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """TEXT is a .csv or .tsv with a word in each row of this column."""
     group: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     """Columns whose values say which words of --word-column are one sentence."""
-    interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
+    interpolate: Annotated[Path | None, file_name("MODEL2")] = None
     """Also score with this model, and with the mean of both probabilities."""
     weight: Weight | None = None
     """Share of MODEL in the mean (default: the likeliest on --held-out, or 0.5)."""

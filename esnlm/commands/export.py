@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from esnlm.options.common import Model, finish
+from esnlm.options.values import file_name
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 
 
 def export(
     model: Model,
-    folder: Annotated[Path, Parameter("DIR")],
+    folder: Annotated[Path, file_name("DIR"), Parameter("DIR")],
     /,
     *,
     format: Literal["hf", "arpa"] = "hf",

@@ -1,17 +1,16 @@
 """``esnlm interpolate``: several models as one, with weights from held-out text."""
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Device, Documents, NewModel, finish
+from esnlm.options.common import Device, Documents, File, NewModel, finish
 from esnlm.options.corpus import split_of
 from esnlm.storage.atomic import locked
 
 
 def interpolate(
-    models: Annotated[tuple[Path, ...], Parameter("MODEL")],
+    models: Annotated[tuple[File, ...], Parameter("MODEL")],
     /,
     *,
     held_out: Annotated[str, Parameter(metavar="SHARDS|TEXT")],

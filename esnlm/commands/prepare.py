@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Texts, finish, group
 from esnlm.options.corpus import LayoutOptions, named_tokenizer
-from esnlm.options.values import integer
+from esnlm.options.values import file_name, integer
 from esnlm.utils.messages import log, progress_bar
 
 
@@ -17,7 +17,7 @@ from esnlm.utils.messages import log, progress_bar
 class PrepareOptions(LayoutOptions):
     """Options of ``esnlm prepare``."""
 
-    out: Annotated[Path, Parameter(metavar="SHARDS")]
+    out: Annotated[Path, file_name("SHARDS")]
     """Folder to make."""
     overwrite: bool = False
     """Replace shards, or an unfinished run, of others."""
@@ -26,7 +26,7 @@ class PrepareOptions(LayoutOptions):
     )
     """GPT-2's; a tokenizer.json, or shards or a model that hold one; or one trained on the text, of
     N entries: auto is words, and punctuation apart where it hangs on the words."""
-    vocab: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    vocab: Annotated[Path | None, file_name("FOLDER")] = None
     """Where GPT-2's tokenizer.json, or vocab.json and merges.txt, are (default: they are
     downloaded)."""
     lower: bool = False

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Device, Documents, File, group
 from esnlm.options.corpus import split_of
-from esnlm.options.values import integer
+from esnlm.options.values import file_name, integer
 from esnlm.runs.run_record import record_of
 from esnlm.storage.results import results
 
@@ -34,7 +34,7 @@ class ReportOptions:
     """Text to score models on: losses by group of tokens, calibration."""
     train: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
     """Training text: frequencies and n-grams, beside --held-out."""
-    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    blimp: Annotated[Path | None, file_name("FOLDER")] = None
     """Minimal pairs for models to judge."""
     resamples: Annotated[int, integer("R", 1)] = 10_000
     """Of sentences, for the intervals."""

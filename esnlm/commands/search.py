@@ -99,7 +99,7 @@ def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
         raise ValueError("a text or shards must be given, or --task elman")
     if options.test_seeds is not None and not options.test:
         raise ValueError("--test-seeds needs --test TEXT")
-    open_source(text)
+    options.corpus.check(open_source(text), open_source(options.held_out) if not share else None)
 
 
 def _make_room(options: SearchOptions) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Device, File, ResultOptions, finish, group
+from esnlm.options.values import file_name
 from esnlm.storage.results import results, write_rows
 
 Models = Annotated[
@@ -25,11 +26,11 @@ _SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
 class SyntaxGymOptions(ResultOptions):
     """Options of ``esnlm syntaxgym``."""
 
-    suites: Annotated[Path, Parameter(metavar="FOLDER|FILE")]
+    suites: Annotated[Path, file_name("FOLDER|FILE")]
     """The suites: a folder of .json files or of an archive of them, or one of these."""
     name: Annotated[tuple[str, ...], Parameter(metavar="NAME", consume_multiple=False)] = ()
     """What tables call each model, once a model (default: their paths)."""
-    published: Annotated[tuple[Path, ...], Parameter(metavar="CSV", consume_multiple=False)] = ()
+    published: Annotated[tuple[File, ...], Parameter(metavar="CSV", consume_multiple=False)] = ()
     """Accuracies of other models: columns model, suite and accuracy, or an earlier --csv
     (default: a CSV of such columns in the folder of the suites)."""
     beside: Annotated[tuple[str, ...], Parameter(metavar="NAME", consume_multiple=False)] = ()

@@ -14,8 +14,8 @@ from esnlm.kernels import features as kernels
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
 from esnlm.utils.arrays import Array, Arrays, check_arrays, checked_tokens
-from esnlm.utils.state_dict import Stateful, at_fit, saved
-from esnlm.utils.validation import Count, Number, check_parameters, limited
+from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.validation import Count, Number, at_fit, check_parameters, limited
 
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
 # at every reservoir size (with 0.01 the paper's rate is above it from about 30 units on).

@@ -11,7 +11,8 @@ from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.readouts.linear.simplex import least_output
 from esnlm.utils.arrays import Array
-from esnlm.utils.state_dict import Arrays, at_fit, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.validation import at_fit
 
 #: What ``config.json`` says of a part, and its arrays.
 Described = tuple[dict[str, Any], Arrays]

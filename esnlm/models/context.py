@@ -22,7 +22,7 @@ def check_context(context: Context, model: Any) -> None:
     is_number = isinstance(context, Integral) and not isinstance(context, bool)
     if not (context in ("sentence", "document") or (is_number and int(context) >= 1)):
         raise ValueError(
-            "context must be None, 'sentence', 'document' or a number of sentences of at least 1,"
+            "context must be 'sentence', 'document' or a number of sentences of at least 1,"
             f" got {context!r}"
         )
     if model.tokenizer_ is None:

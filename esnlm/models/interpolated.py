@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
+from itertools import combinations
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -114,6 +115,12 @@ class InterpolatedModel(SequenceModel):
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
         marks = stream.predicted()
         logs = np.stack([model._scores(stream)[marks] for model in self.models])
+        for first, second in combinations(range(len(logs)), 2):
+            if np.array_equal(logs[first], logs[second]):
+                raise ValueError(
+                    f"models {first + 1} and {second + 1} give every token the same probability:"
+                    " are they one model, given twice? leave one of them out"
+                )
         self.weights_ = likeliest_weights(logs)
         both = log_mixture(logs, self.weights_)
         self.losses_ = -np.append(logs.mean(axis=1), both.mean())

@@ -31,8 +31,8 @@ from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.messages import phase
-from esnlm.utils.state_dict import at_fit, with_prefix
-from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited
+from esnlm.utils.state_dict import with_prefix
+from esnlm.utils.validation import Count, Flag, OneOf, at_fit, check_parameters, limited
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
 # Arrays of the state and the last tokens that a model without resets continues from.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_tr
 
 from cyclopts import Group, Parameter
 
-from esnlm.options.values import Cluster, integer, read
+from esnlm.options.values import Cluster, file_name, integer, named, read
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import is_terminal, log
 
@@ -22,19 +22,21 @@ T = TypeVar("T")
 
 
 def _png(text: str) -> Path:
-    if Path(text).suffix.lower() not in ("", ".png"):
+    if text and Path(text).suffix.lower() not in ("", ".png"):
         raise ValueError(f"expected a name that ends in .png, got {text!r}")
-    return Path(text)
+    return named(text)
 
 
-File = Annotated[Path, Parameter(metavar="FILE")]
-Folder = Annotated[Path, Parameter(metavar="DIR")]
+File = Annotated[Path, file_name("FILE")]
+Folder = Annotated[Path, file_name("DIR")]
 Png = Annotated[Path, read(_png, "PNG")]
-Model = Annotated[Path, Parameter("MODEL", help="A folder that train or ngram wrote.")]
+Model = Annotated[
+    Path, file_name("MODEL"), Parameter("MODEL", help="A folder that train or ngram wrote.")
+]
 Texts = Annotated[
     tuple[str, ...], Parameter("TEXT", help="UTF-8 text files, plain or .gz, or folders.")
 ]
-NewModel = Annotated[Path, Parameter(metavar="MODEL", help="The folder to write.")]
+NewModel = Annotated[Path, file_name("MODEL"), Parameter(help="The folder to write.")]
 Documents = Annotated[
     Literal["blank_line", "line", "file"] | None,
     Parameter(

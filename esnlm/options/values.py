@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import CoercionError, Parameter
@@ -59,6 +60,18 @@ def real(metavar: str) -> Parameter:
 def reading_context(metavar: str) -> Parameter:
     """Return what a model is to read before a sentence: a name, or a number of sentences."""
     return read(lambda text: int(text) if text.isdecimal() else text, metavar)
+
+
+def named(text: str) -> Path:
+    """Return the path of a name, which is not empty: pathlib reads that as the current folder."""
+    if not text:
+        raise ValueError("expected the name of a file or folder, got an empty one")
+    return Path(text)
+
+
+def file_name(metavar: str) -> Parameter:
+    """Return the path of a file or folder."""
+    return read(named, metavar)
 
 
 def pair(text: str) -> tuple[str, Any]:

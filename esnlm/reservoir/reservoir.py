@@ -24,13 +24,14 @@ from esnlm.utils.arrays import (
     counted_inputs,
 )
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import NodeLike, at_fit, saved
+from esnlm.utils.state_dict import NodeLike, saved
 from esnlm.utils.validation import (
     Count,
     DivergenceError,
     Float,
     Number,
     OneOf,
+    at_fit,
     check_parameters,
     limited,
 )

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from esnlm.storage.model_folder import ModelFormatError
-from esnlm.utils.state_dict import at_fit
+from esnlm.utils.validation import at_fit
 
 #: Names of classes, and their modules.
 Classes = Mapping[str, str]

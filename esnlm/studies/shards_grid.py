@@ -16,11 +16,21 @@ from cyclopts import Parameter
 from esnlm.models.recipes import default_settings, make_features, make_readout, make_reservoir
 from esnlm.options.common import ChunkOptions, Folder, Sizes, group, set_options
 from esnlm.options.train import ReadoutOptions, ReservoirOptions, WeightOptions, model_settings
-from esnlm.options.values import Cluster, Features, Minutes, integer, leak_rate, read, real
+from esnlm.options.values import (
+    Cluster,
+    Features,
+    Minutes,
+    file_name,
+    integer,
+    leak_rate,
+    read,
+    real,
+)
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import locked
 from esnlm.studies import minimal_pairs
 from esnlm.utils import __version__
+from esnlm.utils.messages import log
 
 KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
 _WEIGHTS = (
@@ -105,7 +115,7 @@ class ShardsStudy:
 
     held_out: Annotated[str, Parameter(metavar="SHARDS")]
     """Text that models are scored on."""
-    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    blimp: Annotated[Path | None, file_name("FOLDER")] = None
     """Minimal pairs that models judge."""
     out: Folder
     """Folder of the results."""
@@ -182,12 +192,15 @@ def planned(
 
     from esnlm.models.saving import describe
     from esnlm.text.shards import Shards
+    from esnlm.text.source import shared_sources
     from esnlm.training.trainer import TrainingPlan
 
     both = [Shards(folder, verify=False) for folder in (train, held_out)]
     tokenizer = both[0].tokenizer
     if tokenizer.to_json() != both[1].tokenizer.to_json():
         raise ValueError(f"the tokenizer of {held_out} is not the one of the training text")
+    for warning in shared_sources(*both):
+        log.warning(warning)
     texts = [shards.manifest["files"] for shards in both]
     common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
     words = both[0].manifest["totals"]["words"]

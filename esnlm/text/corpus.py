@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 
+from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.layout import (
     AS_WRITTEN,
     TextLayout,
@@ -97,6 +98,11 @@ class TextCorpus:
                 if shards := [file.parent for file in inside if file.name == "bounds.bin"]:
                     names = "text" if path in shards else f"{', '.join(map(str, shards))} itself"
                     raise CorpusError(f"{path} holds shards, not text: name {names}")
+                if models := [file.parent for file in inside if file.name == WEIGHTS]:
+                    raise CorpusError(
+                        f"{models[0]} is a model folder, not text: name text files, or a folder of"
+                        " them alone"
+                    )
                 files += [(file, file.relative_to(path).as_posix()) for file in inside]
             else:
                 files.append((path, path.name))

@@ -15,7 +15,7 @@ from reservoirpy.utils.data_validation import check_node_input
 from sklearn.base import BaseEstimator, is_regressor
 
 from esnlm.utils.arrays import Array, Floats, Ints64
-from esnlm.utils.state_dict import at_fit
+from esnlm.utils.validation import at_fit
 
 _ACTIVATIONS = {tanh: "tanh", relu: "relu", identity: "identity"}
 

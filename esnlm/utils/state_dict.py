@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from esnlm.utils.arrays import Array, Arrays
+from esnlm.utils.validation import at_fit
 
 
 def with_prefix(prefix: str, arrays: Arrays) -> Arrays:
@@ -25,16 +26,6 @@ def under_prefix(prefix: str, arrays: Arrays) -> Arrays:
 def saved(*names: str, **renamed: str) -> dict[str, str]:
     """Return names to save under, and attributes: of the same name, and ``name="attribute"``."""
     return {name: name for name in names} | renamed
-
-
-def at_fit(estimator: Any) -> dict[str, Any]:
-    """Return the parameters that an estimator was fitted with, or has where it is not fitted.
-
-    What is set after `fit` counts from the next `fit` on, as in scikit-learn. So all that reads a
-    parameter of a fitted estimator, to predict or to save, reads it here.
-    """
-    fitted: dict[str, Any] | None = vars(estimator).get("_at_fit")
-    return estimator.get_params(deep=False) if fitted is None else fitted
 
 
 def array_of(arrays: Arrays, name: str) -> Array | None:

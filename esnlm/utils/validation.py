@@ -133,6 +133,16 @@ def check_parameters(owner: Any) -> None:
     check_used(owner)
 
 
+def at_fit(estimator: Any) -> dict[str, Any]:
+    """Return the parameters that an estimator was fitted with, or has where it is not fitted.
+
+    What is set after `fit` counts from the next `fit` on, as in scikit-learn. So all that reads a
+    parameter of a fitted estimator, to predict or to save, reads it here.
+    """
+    fitted: dict[str, Any] | None = vars(estimator).get("_at_fit")
+    return estimator.get_params(deep=False) if fitted is None else fitted
+
+
 def check_used(owner: Any, names: Iterable[str] = ()) -> None:
     """Raise ValueError for a field without effect that is ``names``, or is not its default."""
     for name, error in unused_parameters(owner, vars(owner), names).items():

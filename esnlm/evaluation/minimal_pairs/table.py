@@ -1,5 +1,6 @@
 """Accuracies by paradigm, by phenomenon and overall: of a model, and as others published them."""
 
+import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from gzip import BadGzipFile
@@ -151,9 +152,16 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
     ValueError where the file is of neither kind, or holds no accuracies.
     """
     try:
-        table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
     except pd.errors.EmptyDataError:
         table = pd.DataFrame()
+    except pd.errors.ParserWarning as error:
+        raise ValueError(
+            f"{path} has rows of more fields than its head: write it without names of rows"
+            " (row.names=FALSE of R)"
+        ) from error
     except NOT_A_CSV as error:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
     if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):

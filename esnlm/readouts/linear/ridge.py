@@ -13,9 +13,9 @@ from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.readouts.linear.spectrum import PATH, Spectrum, inverse_of, ridge_coefficients
 from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
-from esnlm.utils.state_dict import at_fit, saved
+from esnlm.utils.state_dict import saved
 from esnlm.utils.sums import Sums
-from esnlm.utils.validation import Count, Number, OneOf, check_parameters, limited
+from esnlm.utils.validation import Count, Number, OneOf, at_fit, check_parameters, limited
 
 _OUTPUT_BYTES = 1 << 24
 # Products that choosing a penalty may cost, those a class costs beside its outputs, and the rows

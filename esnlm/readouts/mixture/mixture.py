@@ -25,10 +25,18 @@ from esnlm.readouts.mixture.supervised import (
 )
 from esnlm.readouts.mixture.whitening import Parts, Source, Whitening, prepare
 from esnlm.utils.arrays import Array, Floats, Ints
-from esnlm.utils.state_dict import at_fit
 from esnlm.utils.sums import Sums
 from esnlm.utils.threads import map_tiles, one_blas_thread
-from esnlm.utils.validation import PENALTY, Count, Flag, Number, OneOf, check_parameters, limited
+from esnlm.utils.validation import (
+    PENALTY,
+    Count,
+    Flag,
+    Number,
+    OneOf,
+    at_fit,
+    check_parameters,
+    limited,
+)
 
 # Steps of EM that the quasi-Newton correction remembers.
 _MEMORY = 10

@@ -14,8 +14,8 @@ from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.ngram_connections import NgramConnections
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
-from esnlm.utils.state_dict import Stateful, at_fit, saved
-from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
+from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.validation import PENALTY, Count, Number, at_fit, check_parameters, limited
 
 _SAMPLE_ROWS_A_UNIT = 100
 _LEAST_SAMPLE = 65536

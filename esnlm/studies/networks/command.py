@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Folder, Sizes, finish, group, results_folder
 from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
-from esnlm.options.values import Cluster, integer, nested, pair, separate
+from esnlm.options.values import Cluster, file_name, integer, nested, pair, separate
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
 from esnlm.storage.results import write_rows
@@ -29,7 +29,7 @@ class CompareOptions:
     """Text to score."""
     validation: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
     """Text that is scored along training, for --plan patience=K and the plot of losses."""
-    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    blimp: Annotated[Path | None, file_name("FOLDER")] = None
     """Minimal pairs that the networks judge."""
     out: Folder = Path("compare")
     """Folder of the CSVs, the table, the plots, logs of training and samples."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, ResultOptions, finish, group, results_folder
-from esnlm.options.values import integer, reading_context
+from esnlm.options.values import file_name, integer, reading_context
 from esnlm.storage.results import results
 from esnlm.utils.messages import as_text, log
 
@@ -31,7 +31,7 @@ class ReadingOptions(ResultOptions):
     files, or a .csv with a row a word, which has its item, the word and its mean time."""
     out: Folder
     """Folder for reading.csv, words.csv and reading.png."""
-    counts: Annotated[Path | None, Parameter(metavar="TEXT")] = None
+    counts: Annotated[Path | None, file_name("TEXT")] = None
     """Text to count the frequencies of words in (default: the training text of the first model
     whose tokens are words)."""
     lags: Annotated[int, integer("N", 0)] = 3

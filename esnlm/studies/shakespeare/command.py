@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, finish, group, names, results_folder
-from esnlm.options.values import Cluster, LeakRate, Seed, integer, number, positive
+from esnlm.options.values import Cluster, LeakRate, Seed, file_name, integer, number, positive
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.results import write_rows
 
@@ -73,7 +73,7 @@ class ShakespeareOptions:
     """Of the weights of carried, gated and direct."""
     characters: Annotated[int, integer("N", 100)] = 10_000
     """To generate for the overlap."""
-    networks: Annotated[Path | None, Parameter(metavar="CSV")] = None
+    networks: Annotated[Path | None, file_name("CSV")] = None
     """Networks to draw, too: what compare --generate wrote of the same text."""
     cluster: Cluster = None
 

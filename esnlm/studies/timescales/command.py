@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Documents, File, Model, Png, ResultOptions, Texts, finish, group
 from esnlm.options.corpus import model_and_stream
-from esnlm.options.values import integer, positive
+from esnlm.options.values import file_name, integer, positive
 from esnlm.storage.results import results, write_rows
 from esnlm.torch import require_torch
 from esnlm.utils.arrays import Floats
@@ -51,7 +51,7 @@ class TimescalesOptions(UnitOptions):
     markov_copy: File | None = None
     """Write as many words here, each drawn after the one before as often as in TEXT, to train
     --markov-model on."""
-    markov_model: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
+    markov_model: Annotated[Path | None, file_name("MODEL2")] = None
     """An LSTM trained on a Markov copy: --plot compares its timescales on a copy of TEXT."""
     information: File | None = None
     """Write the mutual information of words of TEXT, and of its Markov copy, by distance here."""
@@ -73,7 +73,7 @@ class AblationOptions(UnitOptions):
     """Words that are left out, at most."""
     group: Annotated[int, integer("U", 1)] = 100
     """Units of a group, by assigned timescale."""
-    beside: Annotated[tuple[Path, ...], Parameter(metavar="MODEL2")] = ()
+    beside: Annotated[tuple[File, ...], Parameter(metavar="MODEL2")] = ()
     """Further models, reservoirs or LSTMs, whose rows and curves stand beside."""
     routing: File | None = None
     """Silence one group of units after the other, by zero in an LSTM and by their mean in a
