@@ -711,3 +711,10 @@ def test_ends_of_sentences_are_scored_if_asked_for(saved: Path, folder: Path, tm
     pairs = read_pairs(folder)
     expected = [scores.sum() for scores in alone(model, [pair.good for pair in pairs])]
     np.testing.assert_allclose(pd.read_csv(out)["good"], expected, atol=1e-4)
+
+
+def test_a_published_table_with_names_of_rows_is_refused(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("level,linguistics_term,gpt2\n1,paradigm,binding,0.5\n2,paradigm,npi,0.6\n")
+    with pytest.raises(ValueError, match="more fields than its head: write it without names of"):
+        read_published(path)
