@@ -348,3 +348,9 @@ def test_sentences_without_an_end_are_warned_of() -> None:
     Path("m.arpa").write_text(SMALL.replace("<s>", "<S>").replace("</s>", "</S>"))
     with pytest.warns(UserWarning, match=r"m.arpa has no </s>, so ends of sentences .* impossible"):
         load_model("m.arpa")
+
+
+def test_the_command_exports_a_file_for_transformers() -> None:
+    Path("m.arpa").write_text(SMALL)
+    assert main(["export", "m.arpa", "hf"]) == 0
+    assert Path("hf/model.safetensors").is_file()

@@ -104,6 +104,8 @@ def _is_record(content: Any) -> bool:
 
 def record_beside(model: Path) -> dict[str, Any] | None:
     """Return the record of the model that lies in a folder now, not of one before it, or None."""
+    if not model.is_dir():  # n-grams in a file, which nobody has trained here
+        return None
     path = record_of(model)
     record = read_record(path) if path.is_file() else {}
     return record if record.get("model") == file_digest(model / CONFIG) else None
