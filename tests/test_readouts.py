@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
+from sklearn.ensemble import StackingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
@@ -426,3 +427,9 @@ def test_more_rows_change_what_a_fitted_readout_predicts(readout: Any):
     for _ in range(3):
         learned.partial_fit(X, shifted)
     assert learned.predict_log_proba_of(X, shifted).mean() > before + 0.05
+
+
+def test_a_readout_decides_for_a_stack_of_classifiers() -> None:
+    X, y = pairs(200)
+    stack = StackingClassifier([("one", LogisticRegression())], RidgeReadout(), cv=2).fit(X, y)
+    assert stack.score(X, y) > 0.5

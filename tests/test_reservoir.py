@@ -531,6 +531,10 @@ def test_set_weights_are_copies_of_finite_numbers(sparse):
     for name, parts in {"W": (W * np.nan, W_in, 0), "W_in": (W, W_in * np.inf, 0)}.items():
         with pytest.raises(ValueError, match=f"{name} must hold finite numbers"):
             Reservoir(3, dtype="float64").set_weights(*parts, 1)
+    with pytest.raises(ValueError, match="W must hold real numbers, got complex ones"):
+        Reservoir(3).set_weights(W * 1j, W_in, 0, 1)
+    with pytest.raises(ValueError, match=r"bias must be a number or have shape \(3,\), got \(2,\)"):
+        Reservoir(3).set_weights(W, W_in, np.zeros(2), 1)
     ours = Reservoir(3, dtype="float64").set_weights(W, W_in, np.zeros(3), 1)
     states = ours.transform([0, 1, 0])
     for part in (W.data, W_in.data) if sparse else (W, W_in):

@@ -365,6 +365,13 @@ class Reservoir(
         """Take copies of given weights instead of drawn ones; cast to ``dtype``."""
         check_parameters(self)
         dtype = np.dtype(self.dtype)
+        for name, part in (("W", W), ("W_in", W_in), ("bias", bias)):
+            if np.iscomplexobj(part):
+                raise ValueError(f"{name} must hold real numbers, got complex ones")
+        if np.shape(bias) not in ((), (self.n_units,)):
+            raise ValueError(
+                f"bias must be a number or have shape ({self.n_units},), got {np.shape(bias)}"
+            )
         self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype, copy=True)
         if scipy.sparse.issparse(W_in):
             self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype, copy=True)

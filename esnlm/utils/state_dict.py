@@ -174,6 +174,12 @@ class Linkable:
 
         yield node_of(self)
 
+    def __getitem__(self, place: int) -> Self:
+        """Return the estimator at place 0: scikit-learn asks a sequence's first what it can do."""
+        if place:
+            raise IndexError(f"an estimator stands for itself alone, got place {place}")
+        return self
+
 
 Sequence.register(Linkable)
 
