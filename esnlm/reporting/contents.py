@@ -240,6 +240,6 @@ def read_csv(path: Path) -> pd.DataFrame:
         if len(line) != len(head):
             raise ReportError(
                 f"row {number} of {path} has {len(line)} fields, expected {len(head)}: it was cut,"
-                " or is no CSV of esnlm"
+                " or is no CSV of esnlm; name a folder of a model or of results, or a CSV"
             )
     return pd.DataFrame(lines, columns=head, dtype=str)
