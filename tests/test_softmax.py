@@ -188,7 +188,8 @@ def test_blocks_of_the_hessian_solve_what_the_gram_matrix_does_not(
         monkeypatch.setattr(newton, "_BLOCK_BYTES", most)
         readout = SoftmaxReadout(alpha=alpha, solver="newton-cg", tol=1e-9, max_iter=12)
         ends.append(readout.fit(X, 2 * groups + part).history_[-1])
-    exact = LogisticRegression(C=1 / alpha, max_iter=10000, tol=1e-12).fit(X, 2 * groups + part)
+    exact = LogisticRegression(C=1 / alpha, solver="newton-cg", max_iter=10000, tol=1e-12)
+    exact.fit(X, 2 * groups + part)
     readout.coef_, readout.intercept_ = exact.coef_, exact.intercept_
     least = objective(readout, X, 2 * groups + part)
     assert ends[1] - least < 1e-7
