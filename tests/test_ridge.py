@@ -216,8 +216,8 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
         ({"floor": 2.0}, "floor must lie in"),
         ({"floor": 1.0}, "floor must lie in"),
         ({"floor": 0.0}, "floor must lie in"),
-        ({"validation_fraction": 1.0}, r"must lie in \(0, 1\), got 1.0"),
-        ({"validation_fraction": 0.0}, r"must lie in \(0, 1\), got 0.0"),
+        ({"validation_fraction": 1.0}, r"must lie in \[1e-09, 1\), got 1.0"),
+        ({"validation_fraction": 0.0}, r"must lie in \[1e-09, 1\), got 0.0"),
     ],
 )
 def test_bad_parameters_are_named(params: dict[str, object], message: str) -> None:
