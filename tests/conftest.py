@@ -116,6 +116,11 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name bytes by their kind: packed ones hold the time, and workers would name them apart."""
+    return "bytes" if isinstance(val, bytes) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Examples of what needs torch are marked as its tests are, and skipped without it.

@@ -61,15 +61,15 @@ def test_documents_do_not_cross_files(tmp_path: Path):
         ("empty", b"", "the corpus is empty"),
         ("blank", b"\n \n", "the corpus is empty"),
         ("false.gz", b"not gzip", "not a whole gzip file.*take .gz off the name"),
-        ("unnamed", gzip.compress(b"text", mtime=0), "packed by gzip: let its name end in .gz"),
+        ("unnamed", gzip.compress(b"text"), "packed by gzip: let its name end in .gz"),
         ("a.txt.bz2", bz2.compress(b"the boy sees the dog"), "packed by bzip2: unpack it"),
         ("a.txt.xz", lzma.compress(b"text"), "packed by xz: unpack it"),
         ("a.pdf", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF: extract its text"),
         ("a.parquet", b"PAR1\x15\x04" + bytes(30), "a table of Parquet"),
         ("a.tar.gz", gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar"), "a tar archive: unpack"),
         ("false.GZ", b"not gzip", "not a whole gzip file"),
-        ("latin.gz", gzip.compress(b"caf\xe9", mtime=0)[:-8] + bytes(8), "not a whole gzip file"),
-        ("cut.gz", gzip.compress(TEXT.encode() * 99, mtime=0)[:-9], "not a whole gzip file"),
+        ("latin.gz", gzip.compress(b"caf\xe9")[:-8] + bytes(8), "not a whole gzip file"),
+        ("cut.gz", gzip.compress(TEXT.encode() * 99)[:-9], "not a whole gzip file"),
     ],
 )
 @pytest.mark.parametrize("split", ["blank_line", "line", "file"])
