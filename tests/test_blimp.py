@@ -406,13 +406,18 @@ def test_published_accuracies(tmp_path: Path):
     assert found["LSTM"] == {"argument_structure": 0.65, "overall": 0.62}
     assert found["human"] == pytest.approx({"argument_structure": 0.85, "overall": 0.85})
     assert set(found) == {"LSTM", "human"}
-    for text in ("", "a,b\n1,2\n", "level,linguistics_term,x\nparadigm,p,17\n"):
+    for text in ("a,b\n1,2\n", "level,linguistics_term,x\nparadigm,p,17\n"):
         path.write_text(text)
         with pytest.raises(ValueError, match="holds no published accuracies"):
             read_published(path)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match="is not a CSV"):
-        read_published(path)
+    for data, message in (
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"", "is no table of a header and rows"),
+        (b"level;linguistics_term;x\nparadigm;p;0,5\n", "separates its columns by ';', expected"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match=message):
+            read_published(path)
 
 
 @pytest.fixture(scope="module")
@@ -716,5 +721,5 @@ def test_ends_of_sentences_are_scored_if_asked_for(saved: Path, folder: Path, tm
 def test_a_published_table_with_names_of_rows_is_refused(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("level,linguistics_term,gpt2\n1,paradigm,binding,0.5\n2,paradigm,npi,0.6\n")
-    with pytest.raises(ValueError, match="more fields than its head: write it without names of"):
+    with pytest.raises(ValueError, match=r"more fields in its rows than .* row.names=FALSE"):
         read_published(path)

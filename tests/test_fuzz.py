@@ -69,7 +69,10 @@ FOUND = {
         ),
     ],
     "tables": [
-        (b"=== suites.csv.gz\nmodel,suite,accuracy\n", "suites.csv.gz is not a CSV: Not a gzipped"),
+        (
+            b"=== suites.csv.gz\nmodel,suite,accuracy\n",
+            "suites.csv.gz is not a whole gzip file: Not",
+        ),
         (
             b"=== suites\nmodel,suite,accuracy\na,b," + b"9" * 400 + b"\n",
             "suites has accuracies that are no numbers in [0, 1]",

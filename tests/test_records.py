@@ -148,6 +148,7 @@ def test_fields_are_named(tmp_path: Path, separator: str):
         ("sentence_good,sentence_bad\na,b\n ,b\n", "p.csv:3: sentence_good must be .* blank, got"),
         ("good,bad,good\na,b,c\n", "p.csv:1: two fields are called 'good': rename one"),
         ("sentence_good,sentence_bad\na,b,c\n", "p.csv:2: expected 2 fields as in the first li"),
+        ("good;bad\na, b;c\n", "p.csv separates its columns by ';', expected ',': save it with"),
         ('sentence_good,sentence_bad\n"a"b,c\n', "p.csv:2: not a row of a table: "),
         ('good\tbad\n"a\tb\nc"\td\n', "p.csv:3: a field between quotation marks holds a tab"),
         ("sentence,label\na,1\nb,1\n", "p.csv:2: two sentences of label 1: expected an acceptab"),

@@ -258,6 +258,7 @@ BAD = {
     "cut.csv": (b"a,b\n1,2\n3", "ends inside a line: it was cut, or is still being written"),
     "short.csv": (b"a,b\n1,2\n3\n", "row 3 of short.csv has 1 fields, expected 2"),
     "binary.csv": (b"\xff\xfe\x00\n", "is no CSV"),
+    "excel.csv": (b"a;b\n1;2\n", "excel.csv separates its columns by ';', expected ','"),
     "twice.csv": (b"a,a\n1,2\n", "names a column twice: a,a"),
     "text.csv": (b"level,model,paradigm,phenomenon,n_pairs,accuracy,ties\noverall,m,o,o,9,x,0\n",
                  "holds 'x', expected a number"),

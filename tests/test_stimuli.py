@@ -91,6 +91,9 @@ def test_units_other_than_words_keep_columns_too() -> None:
         ("words.csv --word-column word --unit token", "rows of words, got --unit token"),
         ("clash.csv --column text", "rename it in the file"),
         ("empty.csv --column text", "has no row below its header"),
+        ("excel.csv --column text", "excel.csv separates its columns by ';', expected ','"),
+        ("tabs.csv --column text", "tabs.csv separates its columns by '\\t', expected ','"),
+        ("excel.tsv --column text", "excel.tsv separates its columns by ';', expected '\\t'"),
         ("blank.csv --column text", "row 2: column 'text' is empty"),
         ("stimuli.csv --column sentence --lags 4", "lags must be at most 3, got 4"),
     ],
@@ -101,6 +104,8 @@ def test_bad_tables_are_refused_and_leave_nothing(
     Path("pairs.jsonl").write_text("{}\n")
     Path("clash.csv").write_text("rank,text\n1,the boy\n")
     Path("empty.csv").write_text("item,text\n")
+    for name, text in ("excel.csv", "1;a, b\n"), ("tabs.csv", "1\ta\n"), ("excel.tsv", "1;a\n"):
+        Path(name).write_text(f"item{text[1]}text\n{text}")
     Path("blank.csv").write_text("item,text\n1,the\n2, \n")
     before = sorted(Path.cwd().iterdir())
     assert main(["evaluate", "model", *arguments.split(), "--surprisal-csv", "w.csv"]) == 2

@@ -124,7 +124,9 @@ def test_published_accuracies(tmp_path: Path):
     path.write_text("model,suite,accuracy\nNA,one,0.5\nnull,one,0.25\n")
     assert read_published(path, suites) == {"NA": {"one": 0.5}, "null": {"one": 0.25}}
     for text, message in (
-        ("", "is not a CSV"),
+        ("", "is no table of a header and rows"),
+        ("model;suite;accuracy\nm;one;0,5\n", "separates its columns by ';', expected ','"),
+        ("model,suite,prediction,accuracy\nm,one,1,2\n", "are no numbers in"),
         (
             "suite,accuracy\none,1\n",
             "has no accuracies of suites: expected the columns model, suite",

@@ -21,6 +21,7 @@ from esnlm.storage.model_folder import (
     unchecked_config,
 )
 from esnlm.text.shards import MANIFEST, Shards
+from esnlm.text.stimuli import check_separator
 from esnlm.utils.messages import as_text
 
 #: Kind of a CSV -> columns by which it is known; the first kind that fits is taken.
@@ -234,6 +235,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise ReportError(f"{path} is empty: expected a CSV with its columns") from error
     if not text.endswith("\n"):
         raise ReportError(f"{path} ends inside a line: it was cut, or is still being written")
+    check_separator(path, ",".join(head))
     if len(set(head)) < len(head):
         raise ReportError(f"{path} names a column twice: {' '.join(','.join(head)[:200].split())}")
     for number, line in enumerate(lines, start=2):

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,10 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)
+                text = file.read()
+                check_separator(path, text.partition("\n")[0], separator)
                 table = pd.read_csv(
-                    file, sep=separator, dtype=str, keep_default_na=False, index_col=False
+                    StringIO(text), sep=separator, dtype=str, keep_default_na=False, index_col=False
                 )
         except pd.errors.ParserWarning:
             raise CorpusError(
@@ -68,6 +71,16 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
             " tab: double marks that stand alone"
         )
     return table
+
+
+def check_separator(path: str | Path, head: str, separator: str = ",") -> None:
+    """Raise CorpusError where the first line of a table has another separator in place of this."""
+    other = next((mark for mark in ";\t" if mark in head), separator)
+    if separator not in head and other != separator:
+        raise CorpusError(
+            f"{path} separates its columns by {other!r}, expected {separator!r}: save it with"
+            f" {'commas, and with points in numbers' if separator == ',' else 'tabs'}"
+        )
 
 
 def _hold_tabs(fields: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
 from esnlm.text.corpus import CorpusError, is_hidden, unpacked
+from esnlm.text.stimuli import check_separator
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _LINES = (".jsonl",)
@@ -136,6 +137,8 @@ def _readable(name: str) -> Iterator[None]:
         raise PairsError(f"{name} is not a whole gzip file: {error}") from error
     except UnicodeDecodeError as error:
         raise PairsError(f"{name} is not UTF-8 text ({error}): convert it") from error
+    except CorpusError as error:
+        raise PairsError(str(error)) from error
 
 
 def _json_lines(name: str, data: BinaryIO) -> Iterator[tuple[int, Record]]:
@@ -166,6 +169,8 @@ def _rows(name: str, text: io.TextIOWrapper) -> Iterator[tuple[int, Record]]:
             for place, row in enumerate(filter(any, rows)):
                 yield rows.line_num, {"sentence": row[0], "label": 1 - place % 2}
         header = next(rows, [])
+        if len(header) == 1:
+            check_separator(name, header[0])
         if twice := [field for field in header if field and header.count(field) > 1]:
             raise PairsError(f"{name}:1: two fields are called {twice[0]!r}: rename one")
         for row in filter(any, rows):

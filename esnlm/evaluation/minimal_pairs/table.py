@@ -1,9 +1,6 @@
 """Accuracies by paradigm, by phenomenon and overall: of a model, and as others published them."""
 
-import warnings
-import zlib
 from collections.abc import Mapping, Sequence
-from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +10,8 @@ import pandas as pd
 from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs.records import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
+from esnlm.text.stimuli import read_table
 from esnlm.utils.arrays import Bools, Floats, Ints64
-
-#: What pandas raises of a file that is no CSV, or not compressed as its name says.
-NOT_A_CSV = (UnicodeDecodeError, pd.errors.ParserError, BadGzipFile, EOFError, zlib.error)
 
 #: What a tie counts, by the column of accuracies.
 TIES = {"accuracy": 0.5, "strict": 0.0, "correct": 1.0}
@@ -151,19 +146,7 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
     a model has no figure for a phenomenon or overall, it is the mean over its paradigms. Raises
     ValueError where the file is of neither kind, or holds no accuracies.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
-    except pd.errors.EmptyDataError:
-        table = pd.DataFrame()
-    except pd.errors.ParserWarning as error:
-        raise ValueError(
-            f"{path} has rows of more fields than its head: write it without names of rows"
-            " (row.names=FALSE of R)"
-        ) from error
-    except NOT_A_CSV as error:
-        raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
+    table = read_table(path).fillna("")
     if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):
         groups = table.groupby("model", sort=False)
         models = {

@@ -11,10 +11,10 @@ import pandas as pd
 
 from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs.scores import frame, token_log_likelihoods
-from esnlm.evaluation.minimal_pairs.table import NOT_A_CSV
 from esnlm.evaluation.syntaxgym.formulas import Region
 from esnlm.evaluation.syntaxgym.suites import Suite
 from esnlm.text.boundaries import needed
+from esnlm.text.stimuli import read_table
 from esnlm.utils.arrays import Floats
 
 COLUMNS = (
@@ -139,17 +139,14 @@ def read_published(path: str | Path, suites: Sequence[Suite]) -> dict[str, dict[
     suites that count has no mean.
     """
     expectation = "expected the columns model, suite and accuracy, or a CSV of `esnlm syntaxgym`"
-    try:
-        # Only these are missing: a model may be called NA or null.
-        table = pd.read_csv(path, keep_default_na=False, na_values=["", "nan"])
-    except (*NOT_A_CSV, pd.errors.EmptyDataError) as error:
-        raise ValueError(f"{path} is not a CSV: {str(error).strip()}; {expectation}") from error
+    table = read_table(path)
     name = next((name for name in _MODEL if name in table), None)
     if name is None or not {"suite", "accuracy"} <= set(table.columns):
         raise ValueError(f"{path} has no accuracies of suites: {expectation}")
-    if "prediction" in table:
-        table = table[(table["prediction"] == 1) & (table["level"] == "suite")]
-    accuracies = pd.to_numeric(table["accuracy"].astype(str), errors="coerce")
+    if {"prediction", "level"} <= set(table.columns):
+        first = pd.to_numeric(table["prediction"], errors="coerce") == 1
+        table = table[first & (table["level"] == "suite")]
+    accuracies = pd.to_numeric(table["accuracy"], errors="coerce")
     if not accuracies.between(0, 1).all():
         raise ValueError(f"{path} has accuracies that are no numbers in [0, 1]")
     models: dict[str, dict[str, float]] = {}
