@@ -14,6 +14,7 @@ from esnlm import (
     NgramLanguageModel,
 )
 from esnlm.__main__ import main
+from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.counts import FALLBACK_DISCOUNTS
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
@@ -165,6 +166,23 @@ def test_distribution_agrees_with_the_likelihood():
     for place in range(1, len(doc)):
         after = model.next_token_distribution(doc[:place])
         assert np.log(after[doc[place]]) == pytest.approx(scores[place - 1], rel=1e-12)
+
+
+@pytest.mark.parametrize("docs", [random_docs(3), [[0, 1], [2, 0]]])
+@pytest.mark.parametrize("order", [1, 2, 5])
+def test_contexts_that_are_read_together_give_what_each_gives_alone(order, docs):
+    starts = np.cumsum([0, *map(len, docs)])[:-1]
+    model = KneserNey(order=order, n_tokens=12).fit(np.concatenate(docs), starts=starts)
+    contexts = [random_docs(4)[0][:length] for length in (3, 0, 9, 1, 4)]
+    for ngrams in (model, BackoffNgrams.of(model)):
+        rows = ngrams.next_token_distributions(contexts)
+        np.testing.assert_array_equal(rows, [*map(ngrams.next_token_distribution, contexts)])
+        for context, row in zip(contexts, rows, strict=True):
+            if len(context):
+                ends = [[*context, token] for token in range(12)]
+                texts, where = np.concatenate(ends), np.arange(12) * len(ends[0])
+                logs = ngrams.log_probabilities(texts, where).reshape(12, -1)[:, -1]
+                np.testing.assert_allclose(np.log(row), logs, rtol=1e-12)
 
 
 @pytest.mark.parametrize("order", [1, 2, 5])

@@ -1,5 +1,6 @@
 """N-gram language model with the interface of `LanguageModel`."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
@@ -160,6 +161,9 @@ class NgramLanguageModel(SequenceModel):
         before = np.empty(0, dtype=np.int64) if state is None else state
         read = np.concatenate([before, ids]).astype(np.int64)
         return read[max(0, len(read) - self.ngrams_.order + 1) :]
+
+    def _next_probabilities(self, states: Sequence[Any]) -> Floats:
+        return np.exp(np.log(self.ngrams_.next_token_distributions(states)))
 
     def _next_log_probabilities(self, state: Any) -> Floats:
         return np.log(self.ngrams_.next_token_distribution(state))

@@ -5,12 +5,13 @@ log P(w | h) = log p(h w)               where the n-gram h w is in its table,
                                         where h is in no table.
 """
 
+from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.ngrams.counts import Floats, Ints, find, find_ngram, find_ngrams, places
+from esnlm.ngrams.counts import Floats, Ints, find, find_contexts, find_ngrams, followers, places
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.utils.arrays import check_arrays, checked_tokens
 from esnlm.utils.state_dict import Arrays
@@ -72,23 +73,28 @@ class BackoffNgrams:
         result = self.logs[0][words]
         longer = find_ngrams(self.keys, words, offsets, self.n_tokens_)
         for k, (positions, contexts, ids) in enumerate(longer, start=1):
-            backed = result[positions] + self.backoffs[k - 1][contexts]
-            result[positions] = np.where(ids >= 0, self.logs[k][ids], backed)
+            result[positions] += self.backoffs[k - 1][contexts]
+            known = ids >= 0
+            result[positions[known]] = self.logs[k][ids[known]]
         result[offsets == 0] = 0.0
         return result
 
     def next_token_distribution(self, context: ArrayLike) -> Floats:
         """Return probabilities (n_tokens,) of the token after any ``context``, empty or not."""
-        history = checked_tokens(context, self.n_tokens_).astype(np.int64)
-        result = self.logs[0].copy()
-        for length in range(1, min(self.order - 1, len(history)) + 1):
-            place = find_ngram(self.keys, history[len(history) - length :], self.n_tokens_)
-            if place < 0:
-                continue
-            result += self.backoffs[length - 1][place]
-            bounds = np.array([place, place + 1]) * self.n_tokens_
-            ids = np.arange(*np.searchsorted(self.keys[length], bounds))
-            result[self.keys[length][ids] % self.n_tokens_] = self.logs[length][ids]
+        return self.next_token_distributions([context])[0]
+
+    def next_token_distributions(self, contexts: Sequence[ArrayLike]) -> Floats:
+        """Return probabilities (n, n_tokens) of the token after each of n contexts."""
+        result = np.tile(self.logs[0], (len(contexts), 1))
+        histories = [checked_tokens(context, self.n_tokens_) for context in contexts]
+        known = find_contexts(self.keys, histories, self.n_tokens_)
+        for k, found in enumerate(known, start=1):
+            rows = np.flatnonzero(found >= 0)
+            ids, owners = followers(self.keys[k], found[rows], self.n_tokens_)
+            backed = np.zeros(len(result))
+            backed[rows] = self.backoffs[k - 1][found[rows]]
+            result += backed[:, None]
+            result[rows[owners], self.keys[k][ids] % self.n_tokens_] = self.logs[k][ids]
         return np.exp(result)
 
     def state_dict(self) -> Arrays:

@@ -198,14 +198,35 @@ def find(keys: Ints, queries: Ints) -> Ints:
     return np.where(keys[at] == queries, at, -1)
 
 
-def find_ngram(tables: Sequence[Ints], words: Ints, n_tokens: int) -> int:
-    """Return the position of one n-gram (k,) in the sorted keys of its order, or -1."""
-    ids = words[:1]
-    for keys, word in zip(tables[1:], words[1:], strict=False):
-        ids = find(keys, ids * n_tokens + word)
-        if ids[0] < 0:
-            break
-    return int(ids[0])
+def find_contexts(
+    tables: Sequence[Ints], contexts: Sequence[Ints], n_tokens: int
+) -> Iterator[Ints]:
+    """Yield, for each length from 1, the positions (n,) of the last tokens of n contexts.
+
+    They are those in the sorted keys of that order, -1 where a context is missing or shorter.
+    """
+    longest = min(len(tables) - 1, max(map(len, contexts)))
+    last = np.full((len(contexts), longest), -1, dtype=np.int64)
+    for row, context in zip(last, contexts, strict=True):
+        n = min(longest, len(context))
+        row[longest - n :] = context[len(context) - n :]
+    for length in range(1, longest + 1):
+        ids: Ints = last[:, longest - length]
+        for keys, words in zip(tables[1:], last.T[longest - length + 1 :], strict=False):
+            ids = find(keys, ids * n_tokens + words)  # below zero, and in no table, after a -1
+        yield ids
+
+
+def followers(keys: Ints, contexts: Ints, n_tokens: int) -> tuple[Ints, Ints]:
+    """Return the n-grams (m,) of contexts (n,), and the place among these of each one's context.
+
+    >>> followers(np.array([1, 7, 8]), np.array([1, 0]), 5)
+    (array([1, 2, 0]), array([0, 0, 1]))
+    """
+    firsts, ends = np.searchsorted(keys, [contexts * n_tokens, (contexts + 1) * n_tokens])
+    sizes = ends - firsts
+    owners = np.repeat(np.arange(len(contexts)), sizes)
+    return np.arange(len(owners)) + np.repeat(ends - np.cumsum(sizes), sizes), owners
 
 
 def find_ngrams(

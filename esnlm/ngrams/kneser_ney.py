@@ -1,5 +1,6 @@
 """Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
@@ -14,8 +15,9 @@ from esnlm.ngrams.counts import (
     Table,
     estimate_discounts,
     find,
-    find_ngram,
+    find_contexts,
     find_ngrams,
+    followers,
     places,
 )
 from esnlm.utils.arrays import check_arrays, checked_positions, checked_tokens
@@ -133,25 +135,24 @@ class KneserNey(Stateful, BaseEstimator):
 
     def next_token_distribution(self, context: ArrayLike) -> Floats:
         """Return probabilities (n_tokens,) of the token after any ``context``, empty or not."""
-        self._fitted()
-        history = checked_tokens(context, self.n_tokens_).astype(np.int64)
-        table = self._tables[0]
-        result = np.full(self.n_tokens_, table.left_over[0] / self.n_tokens_)
-        self._add_own(result, table, 0)
-        for length in range(1, min(self.order - 1, len(history)) + 1):
-            context_id = find_ngram(self._keys(), history[len(history) - length :], self.n_tokens_)
-            if context_id < 0:
-                break
-            table = self._tables[length]
-            result *= table.left_over[context_id]
-            self._add_own(result, table, context_id)
-        return result
+        return self.next_token_distributions([context])[0]
 
-    def _add_own(self, result: Floats, table: Table, context: int) -> None:
-        """Add to ``result`` (n_tokens,) what the n-grams of one context have of their own."""
-        bounds = np.array([context, context + 1], dtype=np.int64) * self.n_tokens_
-        ids = np.arange(*np.searchsorted(table.keys, bounds))
-        result[table.keys[ids] % self.n_tokens_] += table.own(ids, np.full(len(ids), context))
+    def next_token_distributions(self, contexts: Sequence[ArrayLike]) -> Floats:
+        """Return probabilities (n, n_tokens) of the token after each of n contexts."""
+        (unigrams, *longer), n_tokens = self._fitted(), self.n_tokens_
+        row = np.full(n_tokens, unigrams.left_over[0] / n_tokens)
+        row[unigrams.keys] += unigrams.own(np.arange(len(unigrams.keys)), 0 * unigrams.keys)
+        result = np.tile(row, (len(contexts), 1))
+        histories = [checked_tokens(context, n_tokens) for context in contexts]
+        known = find_contexts(self._keys(), histories, n_tokens)
+        for table, found in zip(longer, known, strict=False):
+            rows = np.flatnonzero(found >= 0)
+            ids, owners = followers(table.keys, found[rows], n_tokens)
+            shares = np.ones(len(result))
+            shares[rows] = table.left_over[found[rows]]
+            result *= shares[:, None]
+            result[rows[owners], table.keys[ids] % n_tokens] += table.own(ids, found[rows[owners]])
+        return result
 
     def _fitted(self) -> list[Table]:
         if not hasattr(self, "_tables"):

@@ -189,15 +189,13 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
 
 def _distributions(model: KneserNey, tokens: Tokens) -> Floats:
     """Return the probabilities (T - 1, V) of all words after each token but the last."""
-    length, n_words = max(model.order - 1, 1), model.n_tokens_
-    short = [model.next_token_distribution(tokens[:end]) for end in range(1, length)]
-    windows = sliding_window_view(tokens[:-1], length)
-    contexts, places = np.unique(windows, axis=0, return_inverse=True)
-    texts = np.empty((len(contexts), n_words, length + 1), dtype=np.int64)
-    texts[:, :, :-1], texts[:, :, -1] = contexts[:, None], np.arange(n_words)
-    starts = np.arange(0, texts.size, length + 1)
-    logs = model.log_probabilities(texts.ravel(), starts).reshape(texts.shape)[:, :, -1]
-    return np.concatenate([*(row[None] for row in short), np.exp(logs)[places]])
+    length = max(model.order - 1, 1)
+    windows, places = np.unique(
+        sliding_window_view(tokens[:-1], length), axis=0, return_inverse=True
+    )
+    short = [tokens[:end] for end in range(1, length)]
+    rows = model.next_token_distributions([*short, *windows])
+    return rows[np.append(np.arange(len(short)), len(short) + places)]
 
 
 def _test_scores(predicted: Array, corpora: Corpora) -> dict[str, Any]:
