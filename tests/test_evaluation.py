@@ -173,6 +173,19 @@ def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):
     assert int(both["n_tokens"]) == 2 * int(text["n_tokens"])
 
 
+def test_marks_around_lines_are_neither_words_nor_characters():
+    lines = ["the boy sees the dog .", "the dogs see the boy ."]
+    Path("plain").write_text("".join(f"{line}\n" for line in lines))
+    Path("marked").write_text("".join(f"<s> {line} </s>\n" for line in lines))
+    model = NgramLanguageModel(order=2, tokenizer="word").fit(lines)
+    for name in ("plain", "marked"):
+        prepare(name, f"{name}_shards", model.tokenizer_)
+    names = ["plain", "marked", "plain_shards", "marked_shards"]
+    rows = Evaluation([model], ["model"], "blank_line").rows(names)[: len(names)]
+    assert rows[0]["n_words"] == 12
+    assert [row | {"text": "plain"} for row in rows] == [rows[0]] * 4
+
+
 def test_shards_of_another_tokenizer_are_refused(capsys):
     ngrams().save("model")
     prepare("text", "shards", "word")

@@ -14,6 +14,7 @@ from esnlm.models.context import Context, check_context, in_context
 from esnlm.models.interpolated import InterpolatedModel
 from esnlm.models.surprisal import ScoredText
 from esnlm.models.token_scores import token_scores
+from esnlm.text.boundaries import without_marks
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shards import Shards
@@ -96,10 +97,11 @@ class Evaluation:
         ) as bar:
             for part in self.parts(path):
                 predicted = part.stream.tokens[part.predicted]
+                texts = [without_marks(doc, tokenizer, part.reset) for doc in part.docs]
                 sums.update(
                     n_tokens=len(predicted),
-                    n_words=sum(len(doc.split()) for doc in part.docs),
-                    n_characters=sum(len(doc) + cut for doc in part.docs),
+                    n_words=sum(len(text.split()) for text in texts),
+                    n_characters=sum(len(text) + cut for text in texts),
                     n_unknown=int(np.count_nonzero(predicted == unk_id)),
                     nll=-np.array([scores.sum() for scores in part.scores]),
                 )

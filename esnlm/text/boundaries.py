@@ -123,18 +123,29 @@ def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str],
     >>> text_pieces("a b\\n\\nb", Tokenizer.train_words(["a b"]), "document")
     (['a b', 'b'], True)
     """
+    text = without_marks(text, tokenizer, reset)
     if reset != "sentence" and tokenizer.keeps_newlines:
         return [text], reset != "never"
-    lines = (_without_marks(line, tokenizer) for line in lines_of(text))
-    return [line for line in lines if line.strip()], True
+    return [line for line in lines_of(text) if line.strip()], True
 
 
-def _without_marks(line: str, tokenizer: Tokenizer) -> str:
-    """Return a line without BOS and EOS around it, which many scripts write for SRILM."""
-    bos, eos, inside = tokenizer.bos, tokenizer.eos, line.strip()
-    if bos and eos and inside.startswith(f"{bos} ") and inside.endswith(f" {eos}"):
-        return inside[len(bos) : -len(eos)].strip()
-    return line
+def without_marks(text: str, tokenizer: Tokenizer, reset: str) -> str:
+    """Return a text as it is read: without BOS and EOS around lines, which scripts write for SRILM.
+
+    >>> without_marks("<s> a b </s>\\nb", Tokenizer.train_words(["a b"]), "sentence")
+    'a b\\nb'
+    """
+    bos, eos = tokenizer.bos, tokenizer.eos
+    whole = reset != "sentence" and tokenizer.keeps_newlines
+    if whole or not bos or not eos or bos not in text:
+        return text
+
+    def bare(line: str) -> str:
+        inside = line.strip()
+        is_marked = inside.startswith(f"{bos} ") and inside.endswith(f" {eos}")
+        return inside[len(bos) : -len(eos)].strip() if is_marked else line
+
+    return "\n".join(map(bare, lines_of(text)))
 
 
 def trained_tokenizer(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from esnlm.text.boundaries import framed
+from esnlm.text.boundaries import framed, without_marks
 from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
 from esnlm.text.tokenizers import Ids, Tokenizer
 from esnlm.utils.arrays import Ints64
@@ -126,6 +126,7 @@ def tokenize_sentences(
             counts.update(sentences_cut=1, tokens_cut=len(tokens_of_text) - rules.max_length)
             tokens_of_text = tokens_of_text[: rules.max_length]
             text = tokenizer.decode(tokens_of_text)
+        text = without_marks(text, tokenizer, "sentence")
         parts.append(tokens_of_text)
         lengths[i] = len(tokens_of_text)
         counts["words"] += len(text.split())
