@@ -161,6 +161,13 @@ def test_without_bos_the_first_token_is_read_and_not_scored(model: LanguageModel
     assert found[-1] == 0  # one word
 
 
+def test_a_reset_that_is_set_after_fit_changes_no_score():
+    model = NgramLanguageModel(2, "word").fit(["the dog walks", "the cat sees the dog"])
+    before = sentence_log_likelihoods(model, ["the dog walks"])
+    after = sentence_log_likelihoods(model.set_params(reset="never"), ["the dog walks"])
+    np.testing.assert_array_equal(before, after)
+
+
 def test_bos_may_be_asked_of_a_model_that_never_resets():
     model = model_of(reset="never")
     bos = model.tokenizer_.bos_id

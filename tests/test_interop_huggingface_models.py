@@ -73,6 +73,7 @@ MODELS = {
     "2-grams": ngrams(2),
     "4-grams": ngrams(4),
     "unigrams": ngrams(1),
+    "4-grams, an order set since": lambda: ngrams(4)().set_params(order=2),
 }
 
 

@@ -122,7 +122,7 @@ def _described(model: SequenceModel) -> Described:
         raise ValueError(f"only a fitted model can be exported, got {type(model).__name__}")
     n_tokens, n_last, dtype = model.n_tokens_, 0, np.dtype("float32")
     if isinstance(model, NgramLanguageModel):
-        n_last = width = max(1, model.order - 1)
+        n_last = width = max(1, model.ngrams_.order - 1)
         encoder: Described = {"kind": "none"}, {"nothing": np.zeros(1)}
         readout = describe_ngrams(model.ngrams_)
     elif isinstance(model, LanguageModel):

@@ -147,7 +147,7 @@ def token_log_likelihoods(
 def _reads_bos(model: Any, bos: bool | None) -> bool:
     if bos is not None:
         return bos
-    return _tokenizer(model).bos_id is not None and getattr(model, "reset", None) != "never"
+    return _tokenizer(model).bos_id is not None and getattr(model, "reset_", None) != "never"
 
 
 def _tokenizer(model: Any) -> Tokenizer:
