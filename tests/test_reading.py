@@ -126,6 +126,7 @@ def test_sentences_of_ones_own_are_followed() -> None:
         (lambda t: t.assign(word="the boy"), "row 1 of the corpus holds 'the boy', expected one"),
         (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
         (lambda t: t.assign(item=1), "has 1 item, expected two at least"),
+        (lambda t: t.assign(reading_time=250.0), "must vary from word to word, got 250 for all"),
         (lambda t: t.sort_values("zone"), "of each item must follow each other in the corpus"),
         (lambda t: t.assign(sentence=t["zone"] % 2), "of each sentence must follow each other"),
         (
@@ -224,3 +225,24 @@ def test_natural_stories_are_checked_and_joined(tmp_path: Path, monkeypatch: Any
     assert table["word"].tolist() == ["'Tis", "null", '"So']
     assert table["reading_time"].tolist()[:2] == [290, 310.5]
     assert np.isnan(table["reading_time"][2])
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "string", "category"])
+def test_keys_may_have_the_types_of_pandas(dtype: str) -> None:
+    words = corpus()
+    typed = words.astype({"item": dtype})
+    pd.testing.assert_frame_equal(
+        reading_times(ngrams(), typed).gains, reading_times(ngrams(), words).gains
+    )
+
+
+def test_keys_of_a_table_may_be_floats_as_where_a_column_has_gaps() -> None:
+    words = corpus()
+    table = reading_times(ngrams(), words).words[["item", "zone", "surprisal_bits"]]
+    gains, of_floats = (
+        reading_times({"n": ngrams(), "t": each}, words).gains
+        for each in (table, table.astype({"zone": float}))
+    )
+    pd.testing.assert_frame_equal(gains, of_floats)
+    with pytest.raises(ValueError, match=r"share no word by item, zone: \['11\\t1'\] and"):
+        reading_times({"n": ngrams(), "t": table.assign(item=table["item"] + 10)}, words)

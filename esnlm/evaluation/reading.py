@@ -158,6 +158,8 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
     n_items = words[ITEM].nunique()
     if n_items < 2:
         raise CorpusError(f"the corpus has {n_items} item, expected two at least: one is left out")
+    if (times := words[TIME].dropna().unique()).size == 1:
+        raise CorpusError(f"{TIME} must vary from word to word, got {times[0]:g} for all")
     _check_order(words, [ITEM])
     if "sentence" in words:
         _check_order(words, [ITEM, "sentence"])
@@ -173,8 +175,8 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
 
 def _check_order(words: pd.DataFrame, keys: list[str]) -> None:
     """Raise CorpusError unless rows of the same keys follow each other."""
-    begins = (words[keys] != words[keys].shift()).any(axis=1)
-    if begins.sum() != len(words[keys].drop_duplicates()):
+    groups = words.groupby(keys, sort=False, observed=True).ngroup()
+    if not groups.is_monotonic_increasing:  # they are numbered as they come
         raise CorpusError(
             f"the words of each {keys[-1]} must follow each other in the corpus: sort the rows"
         )
@@ -277,7 +279,12 @@ def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
             f"a table of surprisals needs {MEASURES[0]} and the keys of the corpus, such as {ITEM},"
             f" got {', '.join(map(str, surprisals))}"
         )
-    own, other = (table[keys].astype(str).agg("\t".join, axis=1) for table in (words, surprisals))
+    own, other = (table[keys].agg(_key, axis=1) for table in (words, surprisals))
+    if not own.isin(other).any():
+        raise ValueError(
+            f"the table of surprisals and the corpus share no word by {', '.join(map(str, keys))}:"
+            f" {other.iloc[:1].tolist()} and {own.iloc[:1].tolist()} are the first"
+        )
     if own.duplicated().any() or other.duplicated().any():
         raise ValueError(
             f"the columns {', '.join(map(str, keys))} name a word more than once: give the corpus"
@@ -285,6 +292,11 @@ def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
         )
     by_key = surprisals.set_index(other)
     return words.assign(**{name: own.map(by_key[name]) for name in columns})
+
+
+def _key(values: "pd.Series[Any]") -> str:
+    """Return the key of a row; 3 and 3.0 are equal, as a column with gaps has floats."""
+    return "\t".join(f"{value}".removesuffix(".0") for value in values)
 
 
 def _lagged(names: Sequence[str], lags: int) -> list[str]:
