@@ -730,3 +730,11 @@ def test_a_published_table_with_names_of_rows_is_refused(tmp_path):
     path.write_text("level,linguistics_term,gpt2\n1,paradigm,binding,0.5\n2,paradigm,npi,0.6\n")
     with pytest.raises(ValueError, match=r"more fields in its rows than .* row.names=FALSE"):
         read_published(path)
+
+
+def test_pairs_of_equal_sentences_are_named(saved: Path, tmp_path: Path, capsys):
+    path = tmp_path / "own.csv"
+    path.write_text("good,bad\nthe boy walks,the boy walk\nthe boy walks,the boy walks\n")
+    assert main(["blimp", str(saved), "--data", str(path)]) == 0
+    err = " ".join(capsys.readouterr().err.split())
+    assert "equal in 1 of the 2 pairs, such as pair 3 of own: each counts as a tie" in err

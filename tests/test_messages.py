@@ -100,3 +100,15 @@ def test_bars_leave_the_start_of_processes_to_the_caller() -> None:
     started = [sys.executable, "-c", script]
     done = subprocess.run(started, check=True, timeout=60, stdout=subprocess.PIPE, text=True)
     assert done.stdout == "spawn\n"
+
+
+@pytest.mark.parametrize("variable", ["TQDM_MININTERVAL=x", "NUMBA_NUM_THREADS=0"])
+def test_variables_that_a_library_refuses_are_named(variable: str) -> None:
+    name, value = variable.split("=")
+    code = "import esnlm.kernels\nfrom esnlm.utils.messages import progress_bar; progress_bar(True)"
+    command, variables = [sys.executable, "-c", code], {**os.environ, name: value}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=variables)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert name.partition("_")[0] in last
+    assert last.endswith("correct or unset it")

@@ -389,6 +389,15 @@ def test_whitened_states_are_of_unit_covariance_and_shares_are_their_variances_b
     np.testing.assert_allclose(variances, np.linalg.eigvalsh(np.cov(X.T, bias=True)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e-38])
+def test_tiny_states_are_whitened(size: float) -> None:
+    X, y, _ = mixed(n=700)
+    states = (X * size).astype(np.float32)
+    assert np.isfinite(
+        MixtureOfExpertsReadout(n_experts=2, max_iter=2).fit(states, y).score(states, y)
+    )
+
+
 def test_restarts_keep_the_best() -> None:
     X, y, _ = mixed(n=700)
     readout = MixtureOfExpertsReadout(n_experts=3, n_restarts=4, max_iter=6, random_state=0).fit(

@@ -465,7 +465,7 @@ def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):
     assert "2 failed" in capsys.readouterr().out
     for radii, message in (
         ("[1e6, 2e6]", "none of 2 trials was completed: the states of the reservoir diverge"),
-        ("[-1, -2]", "space.toml: spectral_radius must not be negative"),
+        ("[-1, -2]", "space.toml: spectral_radius must lie in [0, 1e+30], got -1"),
     ):
         Path("space.toml").write_text(
             f'units = 8\nactivation = "relu"\nspectral-radius = {{choices = {radii}}}'

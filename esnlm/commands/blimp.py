@@ -95,6 +95,13 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         for path in options.published:
             others |= table.read_published(path)
         pairs = read_pairs(options.data, options.fields)
+        equal = [pair for pair in pairs if pair.good == pair.bad]
+        if equal:
+            log.warning(
+                f"the two sentences are equal in {len(equal)} of the {len(pairs)} pairs, such as"
+                f" pair {equal[0].name} of {equal[0].paradigm}: each counts as a tie; correct them"
+                " or leave them out"
+            )
         parts = subsets(pairs, _training_words(options.words_of))
         judge, place = _judge(model, options)
         name, sentences = as_text(options.name or place), [pair.good for pair in pairs]

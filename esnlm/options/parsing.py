@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter
@@ -111,7 +112,11 @@ class Flags:
         if not typed:
             return f"{name} is missing: {purpose}"
         count = error.argument.token_count()[0]
-        return f"{name} needs {'a value' if count < 2 else f'{count} values'}: {purpose}"
+        needed = f"{name} needs {'a value' if count < 2 else f'{count} values'}: {purpose}"
+        for option, word in pairwise(self.words):  # a value that was taken for an option
+            if option == error.argument.name and re.match(r"-[^-]", word) and word not in names:
+                return f"{needed}; one with a dash before it is joined: {option}={word}"
+        return needed
 
     def __call__(self, message: str) -> str:
         """Return a message of the library as the command line would have it.

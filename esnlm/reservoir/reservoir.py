@@ -39,6 +39,8 @@ from esnlm.utils.validation import (
 _BLOCK_BYTES = 32 << 20
 # Beyond this size float32 sums of squares of states lose all meaning.
 _LIMIT = 1e8
+# Of weights; beyond it those of float32 are infinite.
+_SCALE = Number(0, 1e30)
 # Parameters that weights do not depend on, or that choose among weights that are not set.
 _BESIDE_WEIGHTS = {"activation", "washout", "random_state"}
 
@@ -114,13 +116,13 @@ class Reservoir(
     # Places in a compiled row are int32.
     n_units: int = field(metadata={"constraint": Count(most=2**31 - 1)})
     _: KW_ONLY
-    spectral_radius: float = limited(0.97, Number(0))
-    input_scaling: float = limited(1.0, Number(0))
+    spectral_radius: float = limited(0.97, _SCALE)
+    input_scaling: float = limited(1.0, _SCALE)
     degree: int = limited(32, Count(), topology=OneOf(_weights.WITH_DEGREE))
     leak_rate: Any = 1.0
     activation: str = limited("tanh", OneOf(("tanh", "relu", "identity")))
     topology: str = limited("random", OneOf(_weights.TOPOLOGIES))
-    bias_scaling: float = limited(0.0, Number(0))
+    bias_scaling: float = limited(0.0, _SCALE)
     input_degree: int | None = limited(None, Count(none=True))
     dtype: str = limited("float32", Float())
     random_state: int | None = limited(None, Count(0, none=True))

@@ -104,8 +104,12 @@ def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any)
     On a terminal it moves every second, whatever the work does. In a pipe or a file it is a line
     of the log every half minute.
     """
-    from tqdm import auto, std
-
+    try:
+        from tqdm import auto, std
+    except ValueError as error:
+        raise ValueError(
+            f"tqdm refuses a variable TQDM_... of the environment ({error}): correct or unset it"
+        ) from error
     if not hasattr(std.tqdm, "_lock"):
         # Its own is one of processes: it fixes how they start, and leaks where this one is killed.
         std.tqdm.set_lock(threading.RLock())
