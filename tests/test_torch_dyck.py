@@ -11,6 +11,12 @@ torch = pytest.importorskip("torch")
 from esnlm.__main__ import main  # noqa: E402
 from esnlm.grammars.dyck import DyckGrammar  # noqa: E402
 from esnlm.reservoir.timescales import inverse_gamma_timescales  # noqa: E402
+from esnlm.studies.dyck.reservoirs import Drive  # noqa: E402
+from esnlm.torch.networks.dyck_attention import (  # noqa: E402
+    DyckAttention,
+    Sequences,
+    predict,
+)
 from esnlm.torch.networks.dyck_lstm import (  # noqa: E402
     Brackets,
     DyckLSTM,
@@ -169,3 +175,34 @@ def test_runs_are_repeatable(tmp_path):
 def test_options_that_make_no_experiment(tmp_path, capsys, options, message):
     assert dyck(tmp_path / "out", *options) == 2
     assert message in capsys.readouterr().err
+
+
+def test_attention_reads_earlier_states_alone():
+    states = Drive("esn", 8, "0.3", 0, SEQUENCES).fit(SEQUENCES)
+    sequences = Sequences.of(*states)
+    assert torch.cat([sequence.y for sequence in sequences]).tolist() == states.y.tolist()
+    torch.manual_seed(0)
+    network = DyckAttention(8)
+    batch = Sequences.together(sequences, torch.device("cpu"))
+    together = network(batch.X, batch.tokens)
+    alone = [network(*Sequences.together([one], batch.X.device)[:2])[0] for one in sequences]
+    inside = batch.y != -100
+    torch.testing.assert_close(together[inside], torch.cat(alone), atol=1e-5, rtol=1e-5)
+    assert predict(network, sequences).tolist() == torch.cat(alone).argmax(dim=1).tolist()
+    later = batch.X.clone()
+    later[:, 3:] += 1
+    changed = network(later, batch.tokens) - together
+    assert changed[:, :3].abs().max() == 0
+    assert changed[:, 3:].abs().min() > 0
+
+
+def test_attention_beats_what_reads_the_last_state_alone(tmp_path):
+    options = "--models esn --readouts softmax attention --leaks 0.3 --units 16 --passes 20"
+    sizes = "--seeds 1 --train 400 --validation 50 --test 200 --max-length 14"
+    plan = "--learning-rate 0.003 --device cpu --out"
+    assert main(["dyck", *options.split(), *sizes.split(), *plan.split(), str(tmp_path)]) == 0
+    with (tmp_path / "dyck.csv").open(newline="") as file:
+        rows = {row["readout"]: row for row in csv.DictReader(file)}
+    assert float(rows["attention"]["right"]) > float(rows["softmax"]["right"]) + 0.2
+    assert int(rows["attention"]["passes_run"]) == 20
+    assert (tmp_path / "dyck.png").exists()

@@ -34,6 +34,11 @@ def chosen_device(name: str = "auto") -> torch.device:
     return torch.device("cuda", index)
 
 
+def device_name(device: torch.device) -> str:
+    """Return the name of a CUDA device, or ``cpu``."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def on_device(array: Array, device: torch.device) -> Tensor:
     """Return the array as a tensor on a device; a copy to a CUDA device is not waited for."""
     tensor = torch.from_numpy(array)

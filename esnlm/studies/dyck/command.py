@@ -35,7 +35,7 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     """Run what ``dyck.csv`` does not hold yet, then plot: 0, or 130 when interrupted."""
     from esnlm.studies.dyck.run import run_model
 
-    if not set(options.models) <= set(RESERVOIRS):
+    if "attention" in options.readouts or not set(options.models) <= set(RESERVOIRS):
         require_torch("esnlm dyck")
         from esnlm.torch.device import chosen_device
 

@@ -11,7 +11,7 @@ from esnlm.studies.shards_grid import leak_law
 
 RESERVOIRS = ("esn", "stack")
 MODELS = ("baseline", "mts", *RESERVOIRS)
-READOUTS = ("ridge", "softmax", "moe", "mlp")
+READOUTS = ("ridge", "softmax", "moe", "mlp", "attention")
 
 
 @group()
@@ -24,7 +24,8 @@ class DyckOptions:
     """LSTMs with learned (baseline) and fixed (mts) timescales, and frozen reservoirs: esn, and
     stack, whose closers undo what their openers did, by pairs that training sequences show."""
     readouts: Annotated[tuple[str, ...], names(READOUTS)] = ("ridge",)
-    """What reads the states of reservoirs."""
+    """What reads the states of reservoirs; attention also reads the earlier ones of a sequence, and
+    is trained as the LSTMs are."""
     leaks: tuple[Annotated[Any, read(leak_law, "A")], ...] = ()
     """Leak rates of reservoirs: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA
     (default: inverse_gamma with the shape of --alpha)."""
@@ -49,7 +50,7 @@ class DyckOptions:
     max_length: Annotated[int, integer("L", 2)] = 200
     """Longest sequence, in brackets."""
     device: Annotated[str, Parameter(metavar="NAME")] = "auto"
-    """Device of the LSTMs: auto, cpu, cuda, cuda:N."""
+    """Device of LSTMs and attention: auto, cpu, cuda, cuda:N."""
     cluster: Cluster = None
     no_plots: bool = False
     """Write the CSV alone."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.neural_network import MLPClassifier
@@ -16,8 +16,11 @@ from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.sklearn.classifier import ClassifierReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
+from esnlm.runs.grid import Row
+from esnlm.studies.dyck.options import DyckOptions
 from esnlm.studies.dyck.stack import bracket_pairs, stack_reservoir
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+from esnlm.utils.messages import progress_bar
 
 _HIDDEN, _PASSES, _PATIENCE = 256, 30, 3
 # Deviations below this share of the largest are rounding: such units are left as they are.
@@ -25,9 +28,10 @@ _LEAST_DEVIATION = 1e-6
 
 
 class States(NamedTuple):
-    """States (T, n_units) after each bracket of sequences, what may close (T,), and lengths."""
+    """States (T, n_units) after brackets of sequences, these, what may close (T,), and lengths."""
 
     X: Array
+    tokens: Ints64
     y: Ints64
     lengths: Ints64
 
@@ -35,6 +39,10 @@ class States(NamedTuple):
         """Whether the predictions (T,) are right at every step of a sequence, (n,)."""
         wrong = np.split(predictions != self.y, np.cumsum(self.lengths)[:-1])
         return np.array([not steps.any() for steps in wrong])
+
+
+#: Columns of a row, and what predicts the closers after each bracket.
+Fitted: TypeAlias = tuple[Row, Callable[[States], Ints64]]
 
 
 class Drive:
@@ -67,10 +75,11 @@ class Drive:
 
     def states(self, sequences: Sequence[str]) -> States:
         """Read each sequence from the zero state."""
-        states = self.reservoir.transform(_tokens_of(sequences))
+        tokens = _tokens_of(sequences)
+        X = np.concatenate(self.reservoir.transform(tokens))
         y = np.concatenate([closing(sequence) for sequence in sequences])
         lengths = np.array([len(sequence) for sequence in sequences])
-        return States(self._standardised(np.concatenate(states)), y, lengths)
+        return States(self._standardised(X), np.concatenate(tokens), y, lengths)
 
     def timescales(self) -> Floats:
         """Timescales (n_units,) that the leak rates stand for."""
@@ -94,8 +103,42 @@ def drive_of(
     return drive, drive.fit(train)
 
 
-def fit_readout(name: str, seed: int, train: States, held_out: States) -> StreamingReadout:
-    """Return a readout of the closer that may come next; held-out states stop training."""
+def fit_attention(options: DyckOptions, seed: int, train: States) -> Fitted:
+    """Train attention to the states of a sequence by the options of the LSTMs."""
+    import torch
+
+    from esnlm.torch.device import chosen_device, device_name
+    from esnlm.torch.networks import dyck_attention
+
+    place = chosen_device(options.device)
+    torch.manual_seed(seed)
+    network = dyck_attention.DyckAttention(train.X.shape[1]).to(place)
+    with progress_bar(True, total=options.passes, unit="pass", leave=False) as bar:
+
+        def report(loss: float) -> None:
+            bar.set_postfix_str(f"loss {loss:.5f}", refresh=False)
+            bar.update()
+
+        loss = dyck_attention.train(
+            network,
+            dyck_attention.Sequences.of(*train),
+            n_passes=options.passes,
+            batch_size=options.batch_size,
+            learning_rate=options.learning_rate,
+            report=report,
+        )
+    row = {
+        "train_loss": loss,
+        "passes_run": options.passes,
+        "n_parameters": sum(p.numel() for p in network.parameters()),
+        "device": device_name(place),
+    }
+    sequences = dyck_attention.Sequences.of
+    return row, lambda states: dyck_attention.predict(network, sequences(*states))
+
+
+def fit_readout(name: str, seed: int, train: States, held_out: States) -> Fitted:
+    """Fit a readout of the closer that may come next; held-out states stop training."""
     network = MLPClassifier(
         _HIDDEN, learning_rate_init=3e-3, max_iter=_PASSES, batch_size=256, random_state=seed
     )
@@ -107,7 +150,15 @@ def fit_readout(name: str, seed: int, train: States, held_out: States) -> Stream
     }
     judges = ArrayBlocks(held_out.X, held_out.y) if name in ("moe", "mlp") else None
     blocks = ArrayBlocks(train.X, train.y)
-    return readouts[name]().fit_blocks(blocks, np.arange(1 + len(PAIRS)), held_out=judges)
+    readout = readouts[name]()
+    readout.fit_blocks(blocks, np.arange(1 + len(PAIRS)), held_out=judges)
+    row = {
+        "train_loss": None,
+        "passes_run": getattr(readout, "n_iter_", 1),
+        "n_parameters": readout.n_parameters_,
+        "device": "cpu",
+    }
+    return row, lambda states: readout.predict(states.X)
 
 
 def _tokens_of(sequences: Sequence[str]) -> list[Ints64]:

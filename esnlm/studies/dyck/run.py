@@ -97,7 +97,7 @@ def _lstm(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
     """Return columns, what judges sequences, and timescales of one of the LSTMs."""
     import torch
 
-    from esnlm.torch.device import chosen_device
+    from esnlm.torch.device import chosen_device, device_name
     from esnlm.torch.networks import dyck_lstm
 
     place = chosen_device(options.device)
@@ -129,7 +129,7 @@ def _lstm(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
         "validation_loss": losses[-1][1],
         "passes_run": len(losses),
         "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
-        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
+        "device": device_name(place),
     }
 
     def is_right(sequences: list[str]) -> Bools:
@@ -140,23 +140,19 @@ def _lstm(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
 
 def _reservoir(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
     """Fit a readout on the states of a frozen reservoir, each sequence from the zero state."""
-    from esnlm.studies.dyck.reservoirs import drive_of, fit_readout
+    from esnlm.studies.dyck.reservoirs import drive_of, fit_attention, fit_readout
 
     model, n_units, leak, seed = (setting[name] for name in ("model", "n_units", "leak", "seed"))
     start = time.perf_counter()
     drive, train = drive_of(model, n_units, leak, seed, tuple(parts[0]))
-    readout = fit_readout(setting["readout"], seed, train, drive.states(parts[1]))
-    row = {
-        "fit_seconds": time.perf_counter() - start,
-        "train_loss": None,
-        "validation_loss": None,
-        "passes_run": getattr(readout, "n_iter_", 1),
-        "n_parameters": readout.n_parameters_,
-        "device": "cpu",
-    }
+    if setting["readout"] == "attention":
+        row, predict = fit_attention(options, seed, train)
+    else:
+        row, predict = fit_readout(setting["readout"], seed, train, drive.states(parts[1]))
+    row |= {"fit_seconds": time.perf_counter() - start, "validation_loss": None}
 
     def is_right(sequences: list[str]) -> Bools:
         parts = (drive.states(sequences[at]) for at in gen_batches(len(sequences), _AT_ONCE))
-        return np.concatenate([part.are_right(readout.predict(part.X)) for part in parts])
+        return np.concatenate([part.are_right(predict(part)) for part in parts])
 
     return row, is_right, drive.timescales()
