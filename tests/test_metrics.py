@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.evaluation.metrics import cosine_similarity, ngram_overlap, perplexity
-from esnlm.evaluation.token_groups import FrequencyBins
+from esnlm.evaluation.token_groups import FrequencyBins, by_frequency, judged_tokens
 
 
 def binned(scores, counts, block_size=100, **settings):
@@ -192,9 +192,23 @@ def test_differences_are_those_of_the_same_blocks():
     assert rows[-1].upper == pytest.approx(high, abs=0.1 * (high - low))
 
 
+def test_tokens_of_a_single_block_or_sentence_have_no_interval():
+    scores, counts = np.log(np.linspace(0.1, 1, 300)), np.full(300, 500)
+    counts[250:] = 5
+    few, many, *_, everything = binned(scores, counts, n_resamples=50)
+    assert few.n_tokens == 50
+    assert np.isnan([few.lower, few.upper]).all()
+    assert many.lower < many.perplexity < many.upper
+    assert everything.lower < everything.perplexity < everything.upper
+    sentence = np.arange(300) // 50
+    judged = judged_tokens([scores], sentence, [by_frequency(counts)], n_resamples=50)
+    assert [name for _, name in judged.groups] == ["all", "<100", "100-1k"]
+    assert np.isnan(judged.intervals()[0]).all(axis=1).tolist() == [False, True, False]
+
+
 def test_a_model_differs_from_itself_by_nothing():
     bins = FrequencyBins()
-    bins.add(np.log(np.linspace(0.1, 1, 500)), np.arange(500))
+    bins.add(np.log(np.linspace(0.1, 1, 500)), np.arange(500) * 7 % 500)
     for row in bins.differences(bins, 20, random_state=1):
         values = [row.perplexity, row.lower, row.upper]
         assert values == [0, 0, 0] if row.n_tokens else np.isnan(values).all()

@@ -276,8 +276,11 @@ class _Bins:
         ]
         for row in rows:
             what = "difference of perplexities" if row["model"] not in self.bins else "perplexity"
+            interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
+            if row["lower"] != row["lower"]:
+                interval, row["lower"], row["upper"] = "(too few for an interval)", "", ""
             print(
                 f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  {what}"
-                f" {row['perplexity']:.6g}  [{row['lower']:.6g}, {row['upper']:.6g}]"
+                f" {row['perplexity']:.6g}  {interval}"
             )
         return rows

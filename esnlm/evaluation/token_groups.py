@@ -28,7 +28,8 @@ _BLOCK = 100
 class FrequencyBin(NamedTuple):
     """Perplexity of the test tokens whose training count lies in [low, high), with its interval.
 
-    ``perplexity``, ``lower`` and ``upper`` are NaN where no test token falls in the bin.
+    ``perplexity`` is NaN where no test token falls in the bin; ``lower`` and ``upper`` are where
+    all fall in one block: a single one, drawn again and again, would seem certain.
     """
 
     name: str
@@ -99,6 +100,7 @@ class FrequencyBins:
         return self._named(sizes, values, percentile_intervals(resamples[0] - resamples[1]))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
+        intervals = np.where(((sizes > 0).sum(axis=0) > 1)[:, None], intervals, np.nan)
         bounds, sizes = [*FREQUENCY_BINS, (-np.inf, np.inf)], sizes.sum(axis=0)
         return [
             FrequencyBin(bin_name(*pair), *pair, int(size), float(value), float(low), float(high))
@@ -240,6 +242,7 @@ def judged_tokens(
     with np.errstate(invalid="ignore"):
         values = whole[len(groups) :].reshape(shape) / whole[: len(groups)]
         means = drawn[:, len(groups) :].reshape(-1, *shape) / drawn[:, None, : len(groups)]
+    means[..., (sizes > 0).sum(axis=0) < 2] = np.nan  # a single sentence would seem certain
     some = whole[: len(groups)] > 0
     totals = whole[: len(groups)][some].astype(np.int64)
     groups = [group for group, is_some in zip(groups, some, strict=True) if is_some]
