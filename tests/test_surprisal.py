@@ -135,3 +135,12 @@ def test_the_csv_has_the_columns_of_the_table():
     assert [*words.drop(columns="string").columns[2:]] == [*table.columns]
     pd.testing.assert_frame_equal(words[[*table.columns]], table, check_dtype=False, rtol=1e-5)
     assert len(rows) == len(table) + 2  # ends of sentences
+
+
+def test_marks_around_lines_are_no_words_of_the_counts() -> None:
+    lines = ["the boy sees the dog", "the dog sees the boy"]
+    model = NgramLanguageModel(2, "word").fit(lines)
+    marked = [f"<s> {line} </s>" for line in lines]
+    pd.testing.assert_frame_equal(
+        model.surprisal(lines, counts=marked), model.surprisal(lines, counts=lines)
+    )

@@ -13,7 +13,7 @@ import numpy as np
 from esnlm.models.context import in_context
 from esnlm.models.text_words import EncodedText, bare_word
 from esnlm.models.token_scores import TokenScores, token_scores
-from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces
+from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces, without_marks
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.utils.arrays import Bools, Floats
 from esnlm.utils.validation import Count
@@ -228,6 +228,8 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
             counts.pop(boundary, None)
     elif not isinstance(counts, Mapping):
         docs = (as_text(doc) for doc in as_documents(_text_of_file(counts)))
+        if (tokenizer := getattr(model, "tokenizer_", None)) is not None:
+            docs = (without_marks(doc, tokenizer, "sentence") for doc in docs)
         counts = Counter(word for doc in docs for word in doc.split())
     bare = Counter[str]()
     for word, n in counts.items():
