@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn import config_context
 from small_models import reservoir_model
@@ -488,6 +489,13 @@ def test_every_spelling_of_a_dtype_can_be_saved(tmp_path: Path, dtype: Any):
     loaded = LanguageModel.load(tmp_path / "model")
     assert loaded.reservoir_.W_.dtype == np.float64
     np.testing.assert_array_equal(loaded.predict_proba([0]), fitted.predict_proba([0]))
+
+
+def test_leak_rates_in_a_column_of_a_table_can_be_saved(tmp_path: Path):
+    rates = pd.Series([0.5, 0.25, 1.0], index=[7, 8, 9])
+    fitted = LanguageModel(Reservoir(3, leak_rate=rates, random_state=0), RidgeReadout()).fit(TRAIN)
+    fitted.save(tmp_path / "model")
+    assert LanguageModel.load(tmp_path / "model").score(TEST) == fitted.score(TEST)
 
 
 def test_numbers_of_numpy_can_be_saved(tmp_path: Path):

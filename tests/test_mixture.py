@@ -389,6 +389,15 @@ def test_whitened_states_are_of_unit_covariance_and_shares_are_their_variances_b
     np.testing.assert_allclose(variances, np.linalg.eigvalsh(np.cov(X.T, bias=True)), rtol=1e-6)
 
 
+def test_parameters_of_numpy_are_taken() -> None:
+    X, y, _ = mixed(n=700)
+    options: dict[str, Any] = {"max_iter": 2, "random_state": 0}
+    plain = MixtureOfExpertsReadout(n_experts=90, early_stopping=True, **options).fit(X, y)
+    options |= {"n_experts": np.uint8(90), "early_stopping": np.True_}
+    made = MixtureOfExpertsReadout(**options).fit(X, y)
+    np.testing.assert_allclose(made.predict_proba(X), plain.predict_proba(X))
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e-38])
 def test_tiny_states_are_whitened(size: float) -> None:
     X, y, _ = mixed(n=700)

@@ -310,7 +310,7 @@ def test_diverging_states_are_named(topology):
         (["a", "b"], "tokens must be integers, got <U1"),
         (np.zeros((2, 2, 2), int), r"1-D array of integers, got shape \(2, 2, 2\)"),
         (3, "1-D array of integers, got int64"),
-        (scipy.sparse.csr_matrix(np.eye(V)), "1-D array of integers, got csr_matrix"),
+        (scipy.sparse.csr_matrix(np.eye(V)), r"got csr_matrix: a sparse .* X.toarray\(\)"),
     ],
 )
 def test_bad_tokens(tokens, message):
@@ -363,6 +363,7 @@ def test_bad_calls(call, message):
         ({"input_scaling": "big"}, "input_scaling must be a finite number, got 'big'"),
         ({"activation": "sine"}, "activation must be one of tanh, relu, identity, got 'sine'"),
         ({"topology": "star"}, "topology must be one of random, bernoulli, offsets, .* got 'star'"),
+        ({"dtype": ">f4"}, "dtype must be one of float32, float64, got '[<>]f4'"),
         ({"dtype": "int32"}, "dtype must be one of float32, float64, got 'int32'"),
         ({"leak_rate": 1.7}, r"leak_rate must lie in \(0, 1\], got 1.7"),
         ({"leak_rate": ("gamma", 0.5)}, "leak_rate must be .*, got .*gamma"),
@@ -505,6 +506,24 @@ def test_states_as_a_data_frame():
     regression = make_pipeline(reservoir, Ridge()).fit(vectors, vectors[0])
     assert regression[-1].feature_names_in_.tolist() == table.columns.tolist()
     assert not hasattr(Reservoir(6), "n_features_in_")
+
+
+def test_columns_in_another_order_are_refused():
+    vectors = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"])
+    reservoir = Reservoir(6, degree=2, random_state=0)
+    states = reservoir.fit_transform(vectors)
+    with pytest.raises(ValueError, match="feature names should match"):
+        reservoir.transform(vectors[["b", "a"]])
+    np.testing.assert_array_equal(reservoir.transform(vectors.to_numpy()), states)
+    assert not hasattr(reservoir.fit(vectors.to_numpy()), "feature_names_in_")
+
+
+@pytest.mark.parametrize("topology", ["bernoulli", "random"])
+def test_narrow_integers_of_numpy_do_not_overflow(topology):
+    options = {"topology": topology, "random_state": 0}
+    narrow = Reservoir(np.int8(100), degree=np.int8(90), input_degree=np.int8(50), **options)
+    wide = Reservoir(100, degree=90, input_degree=50, **options)
+    np.testing.assert_array_equal(narrow.fit_transform([0, 1]), wide.fit_transform([0, 1]))
 
 
 def test_sequences_of_unequal_length():

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.closed_loop import closed_loop
@@ -144,6 +144,8 @@ class Reservoir(
         if n_inputs is None:
             n_inputs = counted_inputs(X)
         Count().check("n_inputs", n_inputs)
+        if X is not None:  # remember the names of a data frame's columns
+            validate_data(self, X, skip_check_array=True, ensure_2d=False)
         if self._has_set_weights:
             if n_inputs > self.n_inputs_:
                 raise ValueError(
@@ -160,28 +162,29 @@ class Reservoir(
                     )
             self._complete()
             return self
+        n_units, degree = int(self.n_units), int(self.degree)  # products of numpy's may overflow
         dtype = np.dtype(self.dtype)
-        dense = self.n_units if self.topology == "orthogonal" else min(self.degree, self.n_units)
-        driven = self.n_units if self.input_degree is None else self.input_degree
-        n_bytes = 12 * self.n_units * dense + 8 * driven * n_inputs
-        what = f"the weights of {self.n_units} units and {n_inputs} inputs"
+        dense = n_units if self.topology == "orthogonal" else min(degree, n_units)
+        driven = n_units if self.input_degree is None else int(self.input_degree)
+        n_bytes = 12 * n_units * dense + 8 * driven * n_inputs
+        what = f"the weights of {n_units} units and {n_inputs} inputs"
         check_memory(what, n_bytes, "lower one of them")
         seeds = np.random.SeedSequence(self.random_state).spawn(4)
         recurrent, inputs, leak, bias = map(np.random.default_rng, seeds)
-        self.leak_rate_ = _weights.leak_rates(self.leak_rate, self.n_units, dtype, leak)
+        self.leak_rate_ = _weights.leak_rates(self.leak_rate, n_units, dtype, leak)
         self.W_, self.spectral_radius_ = _weights.recurrent_weights(
-            self.topology, self.n_units, self.degree, self.spectral_radius, dtype, recurrent
+            self.topology, n_units, degree, self.spectral_radius, dtype, recurrent
         )
         self.W_in_ = _weights.input_weights(
             self.topology,
-            self.n_units,
+            n_units,
             n_inputs,
             self.input_scaling,
             self.input_degree,
             dtype,
             inputs,
         )
-        self.bias_ = (self.bias_scaling * bias.standard_normal(self.n_units)).astype(dtype)
+        self.bias_ = (self.bias_scaling * bias.standard_normal(n_units)).astype(dtype)
         self._complete()
         return self
 
@@ -204,6 +207,8 @@ class Reservoir(
         >>> [len(states) for states in reservoir.transform([np.array([0, 2, 1]), np.array([1])])]
         [3, 1]
         """
+        if hasattr(self, "feature_names_in_") and hasattr(X, "columns"):  # in the same order
+            validate_data(self, X, reset=False, skip_check_array=True, ensure_2d=False)
         if not are_sequences(X):
             return self._states(X, initial_state, features)
         self._fit_on_first_use(X, features)

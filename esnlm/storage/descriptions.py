@@ -23,6 +23,8 @@ def describe(value: Any, classes: Classes) -> Any:
         params = at_fit(value)
         described = {key: describe(params[key], classes) for key in sorted(params)}
         return {"class": name, "params": described}
+    if hasattr(value, "to_numpy"):  # a column of a data frame
+        value = value.to_numpy()
     if isinstance(value, np.ndarray):
         return {"array": value.tolist(), "dtype": str(value.dtype)}
     if isinstance(value, tuple):

@@ -81,6 +81,8 @@ def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> Array:
         )
     if tokens.ndim != 1:
         got = f"shape {tokens.shape}" if tokens.ndim else type(tokens[()]).__name__
+        if hasattr(tokens[()], "toarray"):
+            got += ": a sparse matrix of vectors is given as X.toarray()"
         raise ValueError(f"tokens must be a 1-D array of integers, got {got}")
     if not len(tokens):
         return tokens.astype(np.int64)

@@ -97,11 +97,11 @@ class OneOf(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """True or False: any text would count as true."""
+    """True or False, numpy's too: any text would count as true."""
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one of them."""
-        if not isinstance(value, bool):
+        if not isinstance(value, bool | np.bool_):
             raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
@@ -183,7 +183,8 @@ class Float(NamedTuple):
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one."""
         try:
-            dtype: Any = np.dtype(value).name
+            given = np.dtype(value)
+            dtype: Any = given.name if given.isnative else given.str
         except TypeError:
             dtype = value
         OneOf(("float32", "float64")).check(name, dtype)

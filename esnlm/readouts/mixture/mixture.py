@@ -238,7 +238,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         if self._assignment is not None:
             assert not isinstance(blocks, Parts)
             blocks = AssignedBlocks(blocks, self._assignment, n_labels)
-            n_labels *= at_fit(self)["n_experts"]
+            n_labels *= int(at_fit(self)["n_experts"])
         with one_blas_thread():
             rows = prepare(
                 blocks,
@@ -276,7 +276,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         """One step of EM on new rows, the earlier weights being the prior (running Laplace)."""
         weights = self._weights()
         precision = self._prior().precision + self.curvature_[:, None]
-        prior = Prior(precision, at_fit(self)["n_experts"], mean=weights)
+        prior = Prior(precision, int(at_fit(self)["n_experts"]), mean=weights)
         experts = self._experts(prior)
         memory = QuasiNewtonMemory(_MEMORY)
         Z = self._whitening()(X)
@@ -315,7 +315,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     def _prior(self) -> Prior:
         fitted = at_fit(self)
         return Prior.of_weights(
-            fitted["n_experts"],
+            int(fitted["n_experts"]),
             len(self.classes_),
             self._whitening().shares,
             **{name: fitted[name] for name in ("alpha", "common_alpha", "gate_alpha")},
@@ -323,7 +323,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     def _experts(self, prior: Prior | None = None) -> Experts:
         fitted = at_fit(self)
-        sizes = fitted["n_experts"], len(self.classes_), prior or self._prior()
+        sizes = int(fitted["n_experts"]), len(self.classes_), prior or self._prior()
         if fitted["experts"] == "linear":
             variance = fitted["variance"]
             return LinearExperts(*sizes, n_conjugate=self.n_conjugate, variance=variance)
@@ -337,7 +337,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])
 
     def _set_weights(self, weights: Array, curvature: Floats) -> None:
-        n_experts = at_fit(self)["n_experts"]
+        n_experts = int(at_fit(self)["n_experts"])  # numpy's may have no sign
         experts, self.gate_coef_ = np.split(weights, [-n_experts])
         self.expert_coef_ = experts.reshape(n_experts, -1, weights.shape[1])
         self.curvature_ = curvature
