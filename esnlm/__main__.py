@@ -159,9 +159,15 @@ def _epilogue(name: str, shortens: bool) -> str | None:
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """Values with a leading dash and a space joined to their option, so that they are values."""
+    """Values with a leading dash and a space joined to their option, so that they are values.
+
+    ``~/`` after ``--option=`` is the home of the user: shells expand it at the start of words only.
+    """
     words: list[str] = []
-    for argument in arguments:
+    for word in arguments:
+        name, joins, path = word.partition("=~/")
+        is_home = joins and name.startswith("--") and " " not in name
+        argument = f"{name}={os.path.expanduser('~/' + path)}" if is_home else word
         option = words[-1] if words and "=" not in words[-1] else ""
         if argument.startswith("-") and " " in argument and option[:2] == "--" != option:
             words[-1] += f"={argument}"

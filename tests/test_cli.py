@@ -237,6 +237,15 @@ def test_text_is_prepared_with_the_tokenizer_of_a_folder(place: str):
     assert Path("again/tokenizer.json").read_text() == Path(place, "tokenizer.json").read_text()
 
 
+def test_a_home_after_an_option_is_that_of_the_user(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    Path("few.txt").write_text("a b\nb a\n" * 9)
+    assert main(["ngram", "few.txt", "--tokenizer", "word", "--out=~/models/m"]) == 0
+    assert (tmp_path / "home" / "models" / "m").is_dir()
+    assert not Path("~").exists()
+
+
 def test_overwrite(capsys):
     trained()
     train = ["train", "text", "--out", "model", "--units", "10"]
