@@ -566,7 +566,7 @@ def test_a_closed_pipe_is_quiet(capsys):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupt_is_one_line_and_leaves_nothing(capsys):
-    Path("long").write_text(TEXT * 2000)
+    Path("long").write_text(TEXT * 10000)
     argv = ["train", "long", "--out", "m", "--units", "800", "--tokenizer", "char"]
     process = in_process(*argv)
     time.sleep(6)

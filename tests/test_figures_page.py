@@ -295,6 +295,19 @@ def test_frozen_reservoirs_read_dyck():
 
 
 @pytest.mark.torch
+def test_attention_reads_frozen_states_of_dyck():
+    pytest.importorskip("torch")
+    argv = MAHTO["figure 2, attention to frozen states"]
+    small = ["--units", "16", "--train", "80", "--validation", "40", "--test", "60"]
+    assert main([*argv, *small, "--max-length", "40", "--passes", "2"]) == 0
+    rows = pd.read_csv("dyck/dyck.csv")
+    assert rows[["readout", "leak"]].to_numpy().tolist() == [
+        ["attention", "inverse_gamma:0.56"],
+        ["attention", "inverse_gamma:0.2"],
+    ]
+
+
+@pytest.mark.torch
 def test_the_multi_timescale_lstm_is_the_papers():
     """Mahto et al., section 3.1.1, and the words of section A.6."""
     torch = pytest.importorskip("torch")

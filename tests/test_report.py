@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("report")
     os.chdir(folder)
     Path("text").write_text("\n".join(SENTENCES * 12) + "\n")
-    Path("held").write_text("\n".join(SENTENCES * 3) + "\n")
+    Path("held").write_text("\n".join(SENTENCES * 6) + "\n")
     Path("pairs").mkdir()
     Path("pairs/some.jsonl").write_text(PAIRS + "\n")
     for argv in (

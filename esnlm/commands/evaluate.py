@@ -1,5 +1,6 @@
 """``esnlm evaluate``: score text with a model."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -268,7 +269,7 @@ class _Bins:
             first, second, *_ = self.bins
             differences = self.bins[first].differences(self.bins[second], random_state=0)
             rows_by_model[f"{first} - {second}"] = differences
-        rows = [
+        rows: list[dict[str, Any]] = [
             dict(zip(_BIN_COLUMNS, (model, *row), strict=True))
             for model, several in rows_by_model.items()
             for row in several
@@ -277,7 +278,7 @@ class _Bins:
         for row in rows:
             what = "difference of perplexities" if row["model"] not in self.bins else "perplexity"
             interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
-            if row["lower"] != row["lower"]:
+            if math.isnan(row["lower"]):
                 interval, row["lower"], row["upper"] = "(too few for an interval)", "", ""
             print(
                 f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  {what}"
