@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -536,6 +537,21 @@ def test_order_differs_by_pass_and_seed_and_starts_anywhere() -> None:
     assert first != [batch.tokens.tolist() for batch in batches.of_pass(1)]
     other = batches_of(corpus(), Plan(batch_size=8, random_state=1))
     assert first != [batch.tokens.tolist() for batch in other.of_pass(0)]
+
+
+def test_a_loss_far_above_that_of_equal_probabilities_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = trainer_of("esn", Plan(batch_size=8))
+    trainer.run()
+    assert not caplog.messages
+    trainer = trainer_of("esn", Plan(batch_size=8))
+    with torch.no_grad():
+        trainer.network.output[1].weight.fill_(0)
+        trainer.network.output[1].weight[0] = 1e4
+    trainer.run(log=TrainingLog(tmp_path / "log.csv", further=COLUMNS))
+    (message,) = caplog.messages
+    assert re.match(r"the training loss is \S+ nats a token, that of equal prob.*: lower", message)
 
 
 def test_a_loss_that_is_no_number_is_an_error() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import chain, islice
@@ -26,6 +27,7 @@ from esnlm.training.resumable_run import ResumableRun, stream_digest
 from esnlm.utils import __version__
 from esnlm.utils.arrays import Ints64
 from esnlm.utils.memory import check_memory
+from esnlm.utils.messages import log
 from esnlm.utils.state_dict import Arrays
 
 #: Columns of a training log beside those of `esnlm.training.training_log.COLUMNS`.
@@ -33,6 +35,11 @@ COLUMNS = (
     "training_nll", "learning_rate", "tokens_per_second", "peak_memory_bytes",
     "trainable_parameters", "total_parameters", "nonzero_parameters",
 )  # fmt: skip
+
+_ADVICE = (
+    "lower the learning rate, or the spectral radius of a reservoir whose activation is not tanh;"
+    " or clip gradients"
+)
 
 
 class NetworkTrainer(ResumableRun):
@@ -107,6 +114,7 @@ class NetworkTrainer(ResumableRun):
         self._state: State = None
         self._nll = torch.zeros(2, dtype=torch.float64, device=device)
         self._since = (0, 0.0)
+        self._has_warned = False
         if checkpoint is not None:
             facts, arrays, rank = checkpoint.facts, checkpoint.arrays, self.processes.rank
             self.last_score, self._since = facts["score"], tuple(facts["since"])
@@ -219,11 +227,16 @@ class NetworkTrainer(ResumableRun):
         return selected(hidden, rows, steps)
 
     def _check(self) -> None:
-        if not bool(torch.isfinite(self._nll[0])):
-            raise FloatingPointError(
-                f"the loss is not finite after step {self.step}: lower the learning rate, or the"
-                " spectral radius of a reservoir whose activation is not tanh; or clip"
-                " gradients"
+        """Raise FloatingPointError of a loss that is no number; warn, once, of one far off."""
+        total, n = self._nll.tolist()
+        if not math.isfinite(total):
+            raise FloatingPointError(f"the loss is not finite after step {self.step}: {_ADVICE}")
+        chance = math.log(self.network.n_tokens)
+        if total > 2 * chance * n and self.is_first and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                f"the training loss is {total / n:.4g} nats a token, that of equal probabilities"
+                f" {chance:.3g}: {_ADVICE}"
             )
 
     def _score(self, number: int) -> None:
