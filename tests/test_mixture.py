@@ -398,15 +398,6 @@ def test_parameters_of_numpy_are_taken() -> None:
     np.testing.assert_allclose(made.predict_proba(X), plain.predict_proba(X))
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e-38])
-def test_tiny_states_are_whitened(size: float) -> None:
-    X, y, _ = mixed(n=700)
-    states = (X * size).astype(np.float32)
-    assert np.isfinite(
-        MixtureOfExpertsReadout(n_experts=2, max_iter=2).fit(states, y).score(states, y)
-    )
-
-
 def test_restarts_keep_the_best() -> None:
     X, y, _ = mixed(n=700)
     readout = MixtureOfExpertsReadout(n_experts=3, n_restarts=4, max_iter=6, random_state=0).fit(

@@ -47,7 +47,6 @@ class Whitening:
         variances, directions = eigh(covariance)
         variances = np.maximum(variances, 0.0)
         floor = _VARIANCE_FLOOR * variances.mean() or 1.0
-        floor = max(floor, float(np.finfo(dtype).tiny) ** 2)  # else the map overflows
         scaled = directions / np.sqrt(variances + floor)
         return cls(moments.mean.astype(dtype), np.ascontiguousarray(scaled, dtype=dtype))
 
