@@ -205,7 +205,7 @@ def find_contexts(
 
     They are those in the sorted keys of that order, -1 where a context is missing or shorter.
     """
-    longest = min(len(tables) - 1, max(map(len, contexts)))
+    longest = min(len(tables) - 1, max(map(len, contexts), default=0))
     last = np.full((len(contexts), longest), -1, dtype=np.int64)
     for row, context in zip(last, contexts, strict=True):
         n = min(longest, len(context))
