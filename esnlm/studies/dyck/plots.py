@@ -14,6 +14,7 @@ from esnlm.runs.grid import Row
 from esnlm.studies.dyck.run import QUANTILES, corpora
 
 _NAMES = {"baseline": "LSTM", "mts": "multi-timescale LSTM", "esn": "ESN", "stack": "stack"}
+_LARGE = 1e5
 
 
 def dyck_figure(rows: Sequence[Row]) -> Figure:
@@ -49,7 +50,8 @@ def dyck_figure(rows: Sequence[Row]) -> Figure:
         xscale="log", xlabel="timescale of a unit, in brackets", ylabel="share of units below"
     )
     timescales.set_title("Timescales", loc="left", fontsize=10)
-    plain_log(timescales.xaxis, subs=(1, 3))
+    if timescales.get_xlim()[1] < _LARGE:  # powers of ten take less room
+        plain_log(timescales.xaxis, subs=(1, 3))
     legend(figure, by_size, n_columns=4, fontsize=9)
     return figure
 
