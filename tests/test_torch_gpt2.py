@@ -101,7 +101,13 @@ def test_loss_falls_and_the_model_lives_in_a_folder(tmp_path):
 def test_long_text_is_read_in_windows_that_overlap():
     network = small()
     text = np.random.default_rng(2).integers(0, 11, size=31)
-    scores = TorchLanguageModel(network, reset="never").log_likelihood([text])[0]
+    read = TorchLanguageModel(network, reset="never")
+    scores = read.log_likelihood([text])[0]
+    blocks = list(read._distributions(read.tokenize([text])))
+    places = np.concatenate([places for _, places in blocks])
+    assert places.tolist() == list(range(1, 31))
+    own_rows = np.concatenate([rows for rows, _ in blocks])[np.arange(30), text[1:]]
+    np.testing.assert_allclose(np.log(own_rows), scores, atol=1e-5)
     model = own(network)
     expected = []
     for t in range(1, 31):

@@ -16,7 +16,7 @@ from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.networks.network import Network
 from esnlm.torch.networks.registry import name_of, network_class
-from esnlm.torch.scoring import log_probabilities, width_of
+from esnlm.torch.scoring import log_probabilities, width_of, windows
 from esnlm.utils.arrays import Array, Floats, Ints64
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import OneOf
@@ -104,17 +104,17 @@ class TorchLanguageModel(SequenceModel):
 
     def _distributions(self, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
         longest = self.network.longest
-        if longest is not None and stream.lengths.max(initial=0) > longest:
-            yield from super()._distributions(stream)  # the window moves with every token
-            return
-        starts = [0] if stream.starts is None else stream.starts.tolist()
-        for start, length in zip(starts, stream.lengths.tolist(), strict=True):
-            state, last = None, start + length - 1
-            at_once = ROWS_AT_ONCE if longest is None else length
-            for first in range(start, last, at_once):
-                after = min(first + at_once, last)
+        starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
+        all_new = np.zeros(len(starts), dtype=np.int64)
+        read = windows(starts, len(stream.tokens), longest, self.network.stride, all_new)
+        # A network that carries a state has one window a sequence, which it reads in parts.
+        at_once = longest or ROWS_AT_ONCE
+        for start, length, skip in read.T.tolist():
+            state, end = None, start + length
+            for first in range(start, end, at_once):
+                after = min(first + at_once, end)
                 rows, state = self._run(stream.tokens[first:after], state)
-                yield rows, np.arange(first + 1, after + 1)
+                yield rows[skip:], np.arange(first + skip + 1, after + 1)
 
     @torch.inference_mode()
     def _run(self, tokens: Array, state: Any) -> tuple[Floats, Any]:

@@ -16,7 +16,7 @@ _HIDDEN_VALUES = {"cpu": 1 << 20, "cuda": 1 << 28}
 _LONGEST = 4096
 
 
-def _pieces(
+def windows(
     starts: Ints64, n_tokens: int, longest: int | None, stride: int, prefixes: Ints64
 ) -> Ints64:
     """Pieces of text, each read from the start state, that predict every token once: (3, n).
@@ -25,7 +25,7 @@ def _pieces(
     predictions at the beginning that another piece makes. ``prefixes`` (n_sequences,): number of
     first predictions of each sequence that are left out.
 
-    >>> _pieces(np.array([0, 3]), 9, longest=3, stride=2, prefixes=np.array([0, 1])).tolist()
+    >>> windows(np.array([0, 3]), 9, longest=3, stride=2, prefixes=np.array([0, 1])).tolist()
     [[0, 3, 5], [2, 3, 3], [0, 1, 1]]
     """
     lengths = np.diff(np.append(starts, n_tokens)) - 1
@@ -66,7 +66,7 @@ def log_probabilities(
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
     prefixes = _known(np.asarray(tokens), begins, network.longest)
-    pieces = _pieces(begins, len(tokens), network.longest, network.stride, prefixes)
+    pieces = windows(begins, len(tokens), network.longest, network.stride, prefixes)
     n_read = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
     at_once = _LONGEST if network.longest is None else network.longest
     with half_precision(network.device, bf16):
