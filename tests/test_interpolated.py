@@ -52,6 +52,20 @@ def test_probabilities_are_the_weighted_sum():
     assert model.surprisal("the boy sees")["surprisal_bits"].min() > 0
 
 
+def test_distributions_of_long_sequences_are_those_of_their_scores(monkeypatch):
+    monkeypatch.setattr("esnlm.models.interpolated._LONGEST", 8)
+    monkeypatch.setattr("esnlm.models.interpolated.ROWS_AT_ONCE", 4)
+    model = InterpolatedModel(three(), weights=[0.5, 0.2, 0.3])
+    stream = model.tokenize(["the boy", "the boy sees the dog who sees the boys " * 3, "the dog"])
+    blocks = list(model._distributions(stream))
+    places = np.concatenate([at for _, at in blocks])
+    assert np.array_equal(places, np.flatnonzero(stream.predicted()))
+    own = np.log(
+        np.concatenate([rows for rows, _ in blocks])[np.arange(len(places)), stream.tokens[places]]
+    )
+    np.testing.assert_allclose(own, model._log_probabilities(stream)[places], atol=1e-5)
+
+
 def test_fitted_weights_are_those_of_a_minimiser():
     models = three()
     model = InterpolatedModel(models).fit(HELD_OUT)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from itertools import combinations
+from itertools import chain, combinations, islice, pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from esnlm.models.base import SequenceModel
+from esnlm.models.base import ROWS_AT_ONCE, SequenceModel
 from esnlm.models.checks import check_no_labels
 from esnlm.models.saving import Contents
 from esnlm.storage.model_folder import WEIGHTS, ModelFormatError
@@ -20,7 +20,7 @@ from esnlm.utils.state_dict import under_prefix, with_prefix
 
 #: The kind of model in the configuration of a saved one.
 KIND = "interpolated"
-# Tokens whose distributions are held at once, and of a sequence that is read token by token.
+# Tokens whose distributions are held at once, and the most of sequences that are read together.
 _AT_ONCE, _LONGEST = 1024, 4096
 #: Kind in the configuration of a model folder -> the module and the class that load it.
 CLASSES = {
@@ -154,8 +154,8 @@ class InterpolatedModel(SequenceModel):
             own = None if stream.starts is None else group - begin
             part = TokenStream(stream.tokens[begin:end], own, bounds)
             if end - begin > _LONGEST:
-                blocks = super()._distributions(part)
-                yield from ((rows, places + begin) for rows, places in blocks)
+                for first, after in pairwise([*group.tolist(), end]):
+                    yield from self._distributions_in_order(stream.tokens[first:after], first)
                 continue
             total = np.zeros((end - begin, self.n_tokens_))
             for model, weight in zip(self.models, self.weights_, strict=True):
@@ -163,6 +163,18 @@ class InterpolatedModel(SequenceModel):
                     total[places] += weight * rows
             places = np.flatnonzero(part.predicted())
             yield total[places], places + begin
+
+    def _distributions_in_order(self, tokens: Array, begin: int) -> Iterator[tuple[Floats, Ints64]]:
+        """Yield those of one sequence that begins at a place, a few at a time."""
+        sequence = TokenStream(tokens, None, np.array([0, len(tokens)]))
+        # Blocks of models differ in size; within a sequence all of them go from left to right.
+        blocks = (model._distributions(sequence) for model in self.models)
+        rows_of_all = zip(
+            *(chain.from_iterable(rows for rows, _ in each) for each in blocks), strict=True
+        )
+        for first in range(1, len(tokens), ROWS_AT_ONCE):
+            some = np.array(list(islice(rows_of_all, ROWS_AT_ONCE)))
+            yield np.einsum("nmv,m->nv", some, self.weights_), begin + first + np.arange(len(some))
 
     def _contents(self) -> Contents:
         """Return the configuration of each model in a list, and all arrays by its number."""
