@@ -299,6 +299,41 @@ def test_the_unknown_word_may_be_spelled_in_capitals() -> None:
     assert log10s(text, "a b zzz a") == [-0.2, -0.3, -1.1, -0.5, -0.8]
 
 
+@pytest.mark.parametrize(
+    ("line", "other"), [("-99\t<s>", "0\t<s>"), ("a\t-0.2", "a\t-inf"), ("-0.7\tb", "-inf\tb")]
+)
+def test_distributions_of_a_file_are_none_of_what_is_never_predicted(line: str, other: str) -> None:
+    Path("small.arpa").write_text(SMALL.replace(line, other))  # lmplz writes 0 for <s>
+    model = load_model("small.arpa")
+    for prefix in ("", "a", "b"):
+        assert model.predict_proba(prefix)[1] < 1e-90
+        assert 0.5 < model.predict_proba(prefix).sum() < 1
+    assert "<s>" not in [word for word, _ in model.next_words("b", k=3)]
+    assert "<s>" not in model.sample(20, random_state=0)
+    table = model.surprisal("a b")
+    assert table["rank"].tolist() == [1, 1]
+    assert table["surprisal_bits"].tolist() == pytest.approx([0.664386, 0.996578], abs=1e-5)
+
+
+def test_the_unknown_word_of_any_tokenizer_is_unk_to_other_programs() -> None:
+    names = {"[UNK]": 0, "a": 1, "b": 2, "c": 3}
+    backend = Backend(models.WordLevel(names, "[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    model = NgramLanguageModel(order=2, tokenizer=Tokenizer(backend)).fit(["a b x", "x a b"])
+    write_arpa(model, "m.arpa")
+    text = Path("m.arpa").read_text()
+    assert "\t<unk>\t" in text
+    assert "[UNK]" not in text
+    for again in (read_arpa("m.arpa"), read_arpa("m.arpa", model.tokenizer_)):
+        assert again.tokenizer_.bos is None
+        for one, other in zip(
+            again.log_likelihood(["a x b", "q a"]),
+            model.log_likelihood(["a x b", "q a"]),
+            strict=True,
+        ):
+            np.testing.assert_allclose(one, other, atol=1e-7)
+
+
 def test_the_highest_order_may_be_empty() -> None:
     text = SMALL.replace("ngram 2=4\n", "ngram 2=4\nngram 3=0\n")
     text = text.replace("\n\\end", "\n\\3-grams:\n\n\\end")

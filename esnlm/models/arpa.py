@@ -41,11 +41,12 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     """Write a fitted model as an ARPA file, ``.gz`` packed, which appears whole or not at all.
 
     Probabilities are the model's, to nine digits. Words are tokens as the vocabulary spells them,
-    but sentences begin with ``<s>`` and end with ``</s>``; or they are numbers where there is no
-    tokenizer. The tokenizer is written beside it, as PATH.tokenizer.json, whereby `read_arpa` reads
-    text as the model did; KenLM must be given text that is cut into these tokens. ValueError: a
-    token holds white space, or the model reads on from one sentence to the next (``reset`` is not
-    "sentence"), where an ARPA file's sentences each begin anew.
+    but sentences begin with ``<s>`` and end with ``</s>``, and unknown words are ``<unk>``; or they
+    are numbers where there is no tokenizer. The tokenizer is written beside it, as
+    PATH.tokenizer.json, whereby `read_arpa` reads text as the model did; KenLM must be given text
+    that is cut into these tokens. ValueError: a token holds white space, or the model reads on from
+    one sentence to the next (``reset`` is not "sentence"), where an ARPA file's sentences each
+    begin anew.
 
     >>> import tempfile
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
@@ -117,6 +118,10 @@ def _spelled(model: NgramLanguageModel) -> list[str]:
             raise ValueError(
                 f"ARPA files begin and end sentences with <s> and </s>: {name} is another token"
             )
+    unknown = tokenizer.unk_id
+    is_boundary = unknown in (tokenizer.bos_id, tokenizer.eos_id)
+    if unknown is not None and not is_boundary and UNKNOWN not in words:
+        words[unknown] = UNKNOWN  # else KenLM gives unknown words a probability of 10^-100
     return words
 
 
@@ -172,6 +177,8 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
     numbers = {word: i for i, word in enumerate(tokenizer.vocabulary)}
     ends = ((BEGIN, tokenizer.bos_id), (END, tokenizer.eos_id))
     numbers |= {word: token for word, token in ends if token is not None}
+    if tokenizer.unk_id is not None:
+        numbers.setdefault(UNKNOWN, tokenizer.unk_id)
     try:
         ngrams = _numbered(tables, numbers, len(tokenizer))
     except KeyError as error:
@@ -211,9 +218,11 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
             backoff = float(words.pop()) if len(words) > order else 0.0
             if len(words) != order:
                 raise ValueError(f"expected a {order}-gram, got {text!r}")
-            table.append((words, float(log), backoff))
-            if not (table[-1][1] <= 0 and backoff <= _LARGEST_BACKOFF):  # NaN neither
+            value = float(log)
+            if not (value <= 0 and backoff <= _LARGEST_BACKOFF):  # NaN neither
                 raise ValueError(f"expected a logarithm of at most 0 and a back-off, got {text!r}")
+            # KenLM's lmplz writes a probability of one for what is never predicted.
+            table.append((words, _NEVER if value == 0 and words == [BEGIN] else value, backoff))
         else:
             text = ""
         if len(table) != count:
@@ -269,7 +278,11 @@ def _with_boundaries(tokenizer: Tokenizer, words: list[str]) -> Tokenizer:
     if tokenizer.bos or tokenizer.eos:
         return tokenizer
     vocabulary, spelled = tokenizer.vocabulary, set(words)
-    renamed: list[Any] = [token for token in vocabulary if token and token not in spelled]
+    renamed: list[Any] = [
+        token
+        for i, token in enumerate(vocabulary)
+        if token and token not in spelled and i != tokenizer.unk_id
+    ]
     renamed = renamed or [None]
     bos, eos = (
         (name if name in vocabulary else renamed[place]) if name in spelled else None

@@ -163,7 +163,9 @@ class NgramLanguageModel(SequenceModel):
         return read[max(0, len(read) - self.ngrams_.order + 1) :]
 
     def _next_probabilities(self, states: Sequence[Any]) -> Floats:
-        return np.exp(np.log(self.ngrams_.next_token_distributions(states)))
+        with np.errstate(divide="ignore"):  # an ARPA file's weights may leave nothing to a word
+            return np.exp(np.log(self.ngrams_.next_token_distributions(states)))
 
     def _next_log_probabilities(self, state: Any) -> Floats:
-        return np.log(self.ngrams_.next_token_distribution(state))
+        with np.errstate(divide="ignore"):
+            return np.log(self.ngrams_.next_token_distribution(state))
