@@ -89,6 +89,49 @@ def test_a_commit_stays_text(path, commit):
     assert {row["commit"] for row in rows + read_rows(path)} == {commit}
 
 
+@pytest.mark.parametrize(
+    "save",
+    [
+        lambda text: "\ufeff" + text.replace("\n", "\r\n"),
+        lambda text: "\ufeff" + text.replace("\n", "\r\n") + "a,2,5",
+        lambda text: text + "\n",
+        lambda text: text.replace("\n", "\r\n") + ",,,,\r\n\r\n",
+        lambda text: text.replace(",5,", ",5.0,").replace("a,3,", '"a",3.0,'),
+        lambda text: text.replace("True", "TRUE"),
+    ],
+)
+def test_rows_that_a_spreadsheet_saved_are_not_run_again(path, save):
+    options = {"columns": [*COLUMNS, "flag"], "fixed": {"size": 5, "flag": True}}
+    rows = grid(path, **options)
+    path.write_bytes(save(path.read_text()).encode())
+    ran = []
+    again = grid(path, run=lambda setting: ran.append(setting) or square(setting), **options)
+    assert again == read_rows(path) == rows
+    assert not ran
+
+
+def test_one_run_in_two_spellings_is_named(path):
+    grid(path)
+    path.write_text(path.read_text() + "a,3.0,5,9\n")
+    with pytest.raises(ValueError, match=r"line 8 of .* repeats a run of a line above: remove it"):
+        grid(path)
+
+
+def test_columns_between_semicolons_are_named(path):
+    grid(path)
+    path.write_text(path.read_text().replace(",", ";"))
+    with pytest.raises(ValueError, match=r"separates its columns by ';', expected ','"):
+        grid(path)
+
+
+def test_text_among_measured_numbers_is_named(path):
+    grid(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], "a,1,5,#REF!", *lines[3:]]) + "\n")
+    with pytest.raises(ValueError, match=r"line 3 of .* has square = #REF!, expected a number"):
+        grid(path)
+
+
 def test_a_repeated_row_is_named(path):
     grid(path)
     whole = path.read_text()

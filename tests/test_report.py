@@ -233,7 +233,7 @@ def test_studies_have_a_table_and_a_plot(study: str, tmp_path: Path):
 
 
 def test_a_csv_that_nobody_knows_is_a_table(tmp_path: Path):
-    (tmp_path / "own.csv").write_text('name,value\n"a,\nb",0.5\n<i>,1e-3\n')
+    (tmp_path / "own.csv").write_text('\ufeffname,value\n"a,\nb",0.5\n<i>,1e-3\n')
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path), "--out", str(out)]) == 0
     assert tables(out.read_text())["own.csv"] == [

@@ -34,6 +34,17 @@ def test_rows_that_fit_are_added_and_all_else_is_refused(capsys):
     assert len(rows_of("other.csv")) == len(rows_of("rows.csv")) == 1
 
 
+def test_rows_are_added_to_a_file_that_a_spreadsheet_saved():
+    Path("more").write_text("the dog sees the boy\n")
+    command = [*EVALUATE, "rows.csv", "--surprisal-csv", "words.csv"]
+    assert main(command) == 0
+    for name in ("rows.csv", "words.csv"):
+        Path(name).write_text("\ufeff" + Path(name).read_text().replace("\n", "\r\n"))
+    assert main([*command[:2], "more", *command[3:]]) == 0
+    with open("rows.csv", newline="", encoding="utf-8-sig") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == ["text", "more"]
+
+
 def test_results_do_not_go_where_text_is_read(capsys):
     Path("texts").mkdir()
     Path("texts/one.txt").write_text("the boy sees the dog\n")

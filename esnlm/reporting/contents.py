@@ -227,7 +227,7 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise ReportError(f"{path} has {size} bytes, expected at most {_LARGEST_CSV}")
     try:
         text = path.read_bytes().decode()
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             head, *lines = csv.reader(file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ReportError(f"{path} is no CSV: {error}") from error

@@ -72,7 +72,7 @@ def run_grid(
     shared = dict(fixed or {})
     table = Table(Path(csv_path), columns)
     with table.opened():
-        names = table.keys(shared, key)
+        names = table.keys(shared, key, rows)
         waiting = [setting for name, setting in by_key.items() if name not in names]
         if cost is not None:
             waiting.sort(key=cost, reverse=True)

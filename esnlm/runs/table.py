@@ -1,5 +1,6 @@
 """The CSV of a grid: whole lines, locked while the grid runs, typed when it is read."""
 
+import codecs
 import csv
 import io
 import os
@@ -42,14 +43,19 @@ class Table:
         """Cut off the line after the last line end, which an interruption tore; of our files."""
         content, head = self.path.read_bytes(), ",".join(self.columns).encode()
         first, line_end, _ = content.partition(b"\n")
+        first = first.removeprefix(codecs.BOM_UTF8).removesuffix(b"\r")  # of a spreadsheet
         if first == head if line_end else head.startswith(first):
             with self.path.open("ab") as file:
                 file.truncate(content.rfind(b"\n") + 1)
 
-    def keys(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
+    def keys(
+        self, fixed: Mapping[str, Any], key: Sequence[str], settings: Sequence[Mapping[str, Any]]
+    ) -> set[tuple[str, ...]]:
         """Return the keys of the rows.
 
-        Raise ValueError unless the file has the columns, the fixed values, and no run twice.
+        Fixed values, and keys of the settings, that a spreadsheet wrote otherwise, such as 1.0 for
+        1 or TRUE for True, are written as they were. Raise ValueError unless the file has the
+        columns, the fixed values, no run twice, and no text among measured numbers.
         """
         head, rows = read_table(self.path)
         if head != self.columns:
@@ -57,6 +63,9 @@ class Table:
                 f"{self.path} has the columns {','.join(head)[:200]}, expected "
                 f"{','.join(self.columns)}: move it, or use another folder"
             )
+        values = {name: [setting[name] for setting in settings] for name in key}
+        if _respell(rows, values | {name: [value] for name, value in fixed.items()}):
+            self._rewrite(rows)
         for name, value in fixed.items():
             others = [row[name] for row in rows if row.get(name, text_of(value)) != text_of(value)]
             if others:
@@ -71,7 +80,18 @@ class Table:
                     f"line {number} of {self.path} repeats a run of a line above: remove it"
                 )
             keys.add(run)
+        for name in {*self.columns} - {*fixed, *key, "commit"}:
+            self._check_numbers(name, [row[name] for row in rows])
         return keys
+
+    def _check_numbers(self, name: str, texts: Sequence[str]) -> None:
+        """Raise ValueError for text in a column that has numbers in other rows."""
+        lines = [number for number, text in enumerate(texts, 2) if text and _number(text) is None]
+        if lines and any(_number(text) is not None for text in texts):
+            raise ValueError(
+                f"line {lines[0]} of {self.path} has {name} = {texts[lines[0] - 2]}, expected a"
+                " number: correct it, or remove the line, its run is then repeated"
+            )
 
     def append(self, row: Mapping[str, Any]) -> None:
         missing = [name for name in self.columns if name not in row]
@@ -86,8 +106,11 @@ class Table:
         place = {name: position for position, name in enumerate(keys)}
         ordered = sorted(rows, key=lambda row: place.get(_key(row, key), len(place)))
         if ordered != rows:
-            write_whole(self.path, _lines([self.columns, *(row.values() for row in ordered)]))
+            self._rewrite(ordered)
         return ordered
+
+    def _rewrite(self, rows: Iterable[Mapping[str, str]]) -> None:
+        write_whole(self.path, _lines([self.columns, *(row.values() for row in rows)]))
 
     def _write(self, values: Sequence[str]) -> None:
         """Append a line: the whole of it, or nothing where the disk is full."""
@@ -110,12 +133,18 @@ def _lines(rows: Iterable[Iterable[str]]) -> str:
 
 
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns and the rows of a CSV as text."""
+    """Return the columns and the rows of a CSV as text; of a spreadsheet, too."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             head, *lines = [*csv.reader(file)] or [[]]
     except (UnicodeDecodeError, csv.Error):
         raise ValueError(f"{path} is no CSV: move it, or use another folder") from None
+    if len(head) == 1:
+        from esnlm.text.stimuli import check_separator  # imports pandas
+
+        check_separator(path, head[0])
+    while lines and not any(lines[-1]):
+        lines.pop()
     for number, fields in enumerate(lines, start=2):
         if len(fields) != len(head):
             raise ValueError(
@@ -127,6 +156,30 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 def _key(row: Mapping[str, str], key: Sequence[str]) -> tuple[str, ...]:
     return tuple(row[name] for name in key)
+
+
+def _respell(rows: Sequence[dict[str, str]], values: Mapping[str, Sequence[Any]]) -> bool:
+    """Write numbers and flags of these columns as they are among the values; whether any changed.
+
+    Values that are text, such as 007, stand for nothing but themselves.
+    """
+    is_changed = False
+    for name, several in values.items():
+        texts = {text_of(value) for value in several}
+        spelled = {_number(text_of(v)): text_of(v) for v in several if not isinstance(v, str)}
+        for row in rows:
+            number = None if row.get(name, "") in texts else _number(row.get(name, ""))
+            if number is not None and number in spelled:
+                row[name], is_changed = spelled[number], True
+    return is_changed
+
+
+def _number(text: str) -> float | None:
+    """Return the number or flag that a text is, None for another one."""
+    try:
+        return float({"true": "1", "false": "0"}.get(text.lower(), text))
+    except ValueError:
+        return None
 
 
 def typed_rows(texts: Iterable[Mapping[Any, str]]) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ def fits(path: Path, columns: Sequence[str] | None) -> bool:
     if not path.is_file() or not path.stat().st_size:
         return True
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:  # a spreadsheet may mark it
             return columns is not None and next(csv.reader(file), []) == list(columns)
     except (UnicodeDecodeError, csv.Error):
         return False
@@ -115,7 +115,7 @@ def check_no_rows(path: Path, **values: Sequence[str]) -> None:
     """Raise FileExistsError if a CSV has a row with one of the values in each named column."""
     if not path.is_file():
         return
-    with open(path, newline="", encoding="utf-8") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file:
         for row in csv.DictReader(file):
             if all(row[name] in refused for name, refused in values.items()):
                 pairs = " and ".join(f"{name} {row[name]}" for name in values)
