@@ -43,8 +43,9 @@ class EncodedText:
 
     def __post_init__(self) -> None:
         """Find sentences and words in the text, and map words to lines and tokens to words."""
-        self.sentences, ends_of_sentences = _matches(r"\S(?:.*\S)?", self.text)
-        self.strings, ends_of_words = _matches(r"\S+", self.text)
+        shape = self._without_spaces_in_words()
+        self.sentences, ends_of_sentences = _matches(r"\S(?:.*\S)?", self.text, shape)
+        self.strings, ends_of_words = _matches(r"\S+", self.text, shape)
         self.n_lines = len(self.sentences)
         self.lines = _first_after(ends_of_words - 1, ends_of_sentences)
         self.firsts = np.searchsorted(self.lines, np.arange(self.n_lines + 1))
@@ -58,7 +59,8 @@ class EncodedText:
         """Yield line, string, n_words, n_characters, and `_sums`."""
         sums = self._sums(self.lines[self.owners], self.n_lines)
         for line, (string, values) in enumerate(zip(self.sentences, sums, strict=True)):
-            yield (line, string, len(string.split()), len(string), *values)
+            n_words = int(self.firsts[line + 1] - self.firsts[line])
+            yield (line, string, n_words, len(string), *values)
 
     def word_rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield line and the other columns of words; log frequencies are not known here."""
@@ -89,6 +91,18 @@ class EncodedText:
             string = self.text[slice(*self.offsets[t])] if t < len(self.offsets) else self.end
             values = (int(order[t]), string, int(self.tokens[t]), float(self.bits[t]))
             yield (*self._place(word), *values)
+
+    def _without_spaces_in_words(self) -> str:
+        """Return the text with a letter for each white space within a word of the vocabulary.
+
+        To KenLM only spaces and tabs part words, so its vocabularies have words with U+00A0.
+        """
+        shape, spaces = self.text, re.compile(r"[^\S \t\r\n]")
+        if self.tokenizer.has_words and spaces.search(shape):
+            for low, high in self.offsets:
+                if spaces.search(shape, low, high):
+                    shape = shape[:low] + spaces.sub("_", shape[low:high]) + shape[high:]
+        return shape
 
     def _word_bits(self, scores: TokenScores) -> tuple[Floats, Floats]:
         """Return the bits (n_words,) of words with and without the marks at their ends.
@@ -138,10 +152,10 @@ class EncodedText:
         return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _matches(pattern: str, text: str) -> tuple[list[str], Ints64]:
-    """Return the strings of a pattern, and the places where they end."""
-    matches = list(re.finditer(pattern, text))
-    return [match[0] for match in matches], np.array([match.end() for match in matches], dtype=int)
+def _matches(pattern: str, text: str, shape: str) -> tuple[list[str], Ints64]:
+    """Return the strings where a shape of the text has a pattern, and the places where they end."""
+    spans = [match.span() for match in re.finditer(pattern, shape)]
+    return [text[slice(*span)] for span in spans], np.array([end for _, end in spans], dtype=int)
 
 
 def _first_after(places: ArrayLike, ends: Ints64) -> Ints64:
