@@ -153,6 +153,15 @@ def test_what_is_set_after_fit_waits_for_the_next(kind: Any, tmp_path: Path):
     assert fitted.set_params(tokenizer=None).fit(TRAIN).reset_ == "never"
 
 
+def test_parameters_of_a_part_need_it_as_an_object():
+    with pytest.raises(ValueError, match="reservoir__n_units cannot be set where reservoir=None"):
+        LanguageModel().set_params(reservoir__n_units=9)
+    with pytest.raises(ValueError, match="where readout='ridge': give readout as an object"):
+        LanguageModel().set_params(readout="ridge", readout__alpha=2.0)
+    made = LanguageModel().set_params(reservoir=Reservoir(1), reservoir__n_units=9)
+    assert made.reservoir.n_units == 9
+
+
 @pytest.mark.parametrize("kind", [LowRankReadout, TokenGatedReadout])
 def test_direct_connections_set_after_fit_wait_for_the_next(kind: Any, tmp_path: Path):
     fitted = LanguageModel(Reservoir(20, random_state=0), kind(n_direct=2), n_tokens=8)

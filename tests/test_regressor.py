@@ -83,5 +83,7 @@ def test_other_targets_than_before_are_refused() -> None:
     with pytest.raises(ValueError, match=r"y must have shape \(n, 2\), .* got \(300,\)"):
         fitted.partial_fit(X, y[:, 0])
     assert clone(fitted).fit(X, y[:, 0]).coef_.shape == (20,)
+    with pytest.raises(ValueError, match=r"y must hold real numbers, got <U1: .* predicts labels"):
+        RidgeRegressor().fit(X, ["a"] * 300)
     with pytest.raises(ValueError, match="alpha must not be negative, got -1"):
         RidgeRegressor(alpha=-1).fit(X, y)

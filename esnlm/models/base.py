@@ -98,6 +98,23 @@ class SequenceModel(BaseEstimator, ABC):
         """The tokenizer, or its name, that `fit` is to use."""
         return self.tokenizer
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; those of a part, as in ``readout__alpha``, need it as an object.
+
+        >>> from esnlm import LanguageModel, RidgeReadout
+        >>> LanguageModel(readout=RidgeReadout()).set_params(readout__alpha=2.0).readout
+        RidgeReadout(alpha=2.0)
+        """
+        for name in params:
+            part, separator, _ = name.partition("__")
+            value = params.get(part, getattr(self, part, self))
+            if separator and not hasattr(value, "set_params"):
+                raise ValueError(
+                    f"{name} cannot be set where {part}={value!r}: give {part} as an object that"
+                    " has this parameter"
+                )
+        return super().set_params(**params)
+
     @abstractmethod
     def _log_probabilities(self, stream: TokenStream) -> Floats:
         """Natural logs at predicted tokens, zero elsewhere: (T,) float64."""

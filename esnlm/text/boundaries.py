@@ -228,7 +228,10 @@ def as_text(doc: Any) -> Any:
         return doc
     text = " ".join(doc)
     if len(text.split()) != len(doc):
-        raise ValueError(f"a token must hold no white space and not be empty, got {doc!r:.200}")
+        raise ValueError(
+            f"a document that is a list must hold words, one an entry, got {doc!r:.200}: join"
+            " sentences by line ends"
+        )
     return text
 
 

@@ -83,6 +83,8 @@ def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> Array:
         got = f"shape {tokens.shape}" if tokens.ndim else type(tokens[()]).__name__
         if hasattr(tokens[()], "toarray"):
             got += ": a sparse matrix of vectors is given as X.toarray()"
+        elif tokens.ndim == 3:
+            got += ": sequences of vectors are given as list(X)"
         raise ValueError(f"tokens must be a 1-D array of integers, got {got}")
     if not len(tokens):
         return tokens.astype(np.int64)
@@ -151,6 +153,12 @@ def checked_vectors(name: str, values: ArrayLike, n_columns: int) -> Array:
         raise ValueError(
             f"{name} must have {n_columns} columns, one for each input, got shape {vectors.shape}"
         )
-    if not np.isfinite(np.asarray(vectors, dtype=np.float64)).all():
+    if vectors.dtype.kind not in "biufOUS":
+        raise ValueError(f"{name} must hold real numbers, got {vectors.dtype}")
+    try:
+        numbers = np.asarray(vectors, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must hold real numbers: {error}") from error
+    if not np.isfinite(numbers).all():
         raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
     return vectors

@@ -70,6 +70,11 @@ class RidgeRegressor(Linkable, MultiOutputMixin, RegressorMixin, BaseEstimator):
             self, X, y, reset=first, dtype=[np.float64, np.float32], multi_output=True,
             y_numeric=True,
         )  # fmt: skip
+        if targets.dtype.kind not in "biuf":
+            raise ValueError(
+                f"y must hold real numbers, got {targets.dtype}: a readout such as RidgeReadout"
+                " predicts labels"
+            )
         if first:
             self._shape = targets.shape[1:]
             self._moments = CentredMoments(states.shape[1], int(np.prod(self._shape)))
