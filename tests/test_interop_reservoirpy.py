@@ -197,6 +197,8 @@ def test_real_targets_are_refused(columns):
         model.fit(x, real)
     with pytest.raises(ValueError, match="a readout predicts classes"):
         ReadoutNode(RidgeReadout()).fit(x, real)
+    with pytest.raises(ValueError, match=r"got <U1: np.unique\(y, return_inverse=True\) numbers"):
+        model.fit(x, np.where(real > 0, "a", "b"))
 
 
 def built(left, middle, right):

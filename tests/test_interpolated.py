@@ -122,6 +122,8 @@ def test_what_cannot_be_interpolated_is_refused():
         InterpolatedModel([first])
     with pytest.raises(NotFittedError):
         InterpolatedModel([first, NgramLanguageModel(2)])
+    with pytest.raises(ValueError, match=r"got 'model' in it: esnlm.load_model reads a folder"):
+        InterpolatedModel([first, "model"])
 
 
 def test_copies_and_settings_follow_scikit_learn():

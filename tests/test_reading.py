@@ -147,6 +147,11 @@ def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> 
         reading_times(ngrams(), change(corpus()))
 
 
+def test_models_have_names() -> None:
+    with pytest.raises(ValueError, match="models must be models or tables by name, got "):
+        reading_times([ngrams()], corpus())
+
+
 def _marked(table: pd.DataFrame) -> list[str]:
     """Return the words with <s> and </s> in place of those at the ends of each item."""
     last = table["item"] != table["item"].shift(-1)

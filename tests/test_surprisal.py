@@ -3,6 +3,7 @@
 import csv
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -135,6 +136,20 @@ def test_the_csv_has_the_columns_of_the_table():
     assert [*words.drop(columns="string").columns[2:]] == [*table.columns]
     pd.testing.assert_frame_equal(words[[*table.columns]], table, check_dtype=False, rtol=1e-5)
     assert len(rows) == len(table) + 2  # ends of sentences
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"the": "3"}, "counts must be numbers by word, got '3' for 'the'"),
+        ({"the": -1}, "got -1 for 'the'"),
+        (pd.Series([3, 4]), "got 3 for 0"),
+        (pd.DataFrame({"word": ["the"], "n": [3]}), "a table of word, n: pass one of its columns"),
+    ],
+)
+def test_counts_that_are_no_numbers_by_word_are_refused(counts: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NgramLanguageModel(2).fit(DOCS).surprisal("the boy", counts=counts)
 
 
 def test_marks_around_lines_are_no_words_of_the_counts() -> None:

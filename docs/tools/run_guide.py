@@ -16,7 +16,7 @@ from pathlib import Path
 
 BLOCK = re.compile(r"```(console|python|output)\n(.*?)```\n", re.DOTALL)
 # A bar, or the line of the log that stands for one: how long it takes is no output.
-PROGRESS = re.compile(r"%\||^esnlm: .*\b\d\d:\d\d( left)?(, |$)")
+PROGRESS = re.compile(r"%\||^esnlm: .*\b\d\d:\d\d(<| left|, |$)")
 
 
 def ran(commands: str) -> str:

@@ -97,6 +97,12 @@ def reading_times(
     for name, value in (("lags", lags), ("baseline_lags", baseline_lags)):
         _LAGS._replace(none=name != "lags").check(name, value)
     named = dict(models) if isinstance(models, Mapping) else {"model": models}
+    for model in named.values():
+        if not isinstance(model, pd.DataFrame) and not hasattr(model, "surprisal"):
+            raise ValueError(
+                f"models must be models or tables by name, got {model!r:.100}: give"
+                ' {"name": model}, and load folders by esnlm.load_model'
+            )
     words = _checked_corpus(corpus)
     n_baseline = lags if baseline_lags is None else baseline_lags
     counts = _frequencies(named, counts)

@@ -77,6 +77,11 @@ class InterpolatedModel(SequenceModel):
         if (n := len(self.models)) < 2:
             raise ValueError(f"models must be two fitted models at least, got {n}")
         for model in self.models:
+            if not isinstance(model, SequenceModel):
+                raise ValueError(
+                    f"models must be a list of fitted models, got {model!r:.100} in it:"
+                    " esnlm.load_model reads a folder"
+                )
             model._check_fitted()
         first, *others = self.models
         for other in others:

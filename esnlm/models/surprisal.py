@@ -4,7 +4,8 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log, nan
+from math import inf, log, nan
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,7 +218,7 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
     ``counts``: numbers by word (a Series of pandas, too), texts, or the name of a file of text
     (``.gz``, too).
     """
-    if getattr(getattr(counts, "dtype", None), "kind", "") in "iuf" and hasattr(counts, "to_dict"):
+    if getattr(getattr(counts, "dtype", None), "kind", "O") in "iuf" and hasattr(counts, "to_dict"):
         counts = counts.to_dict()
     if counts is None:
         tokenizer, token_counts = model.tokenizer_, model.token_counts_
@@ -233,6 +234,9 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
         counts = Counter(word for doc in docs for word in doc.split())
     bare = Counter[str]()
     for word, n in counts.items():
+        is_number = isinstance(n, Real)
+        if not (isinstance(word, str) and is_number and 0 <= n < inf):
+            raise ValueError(f"counts must be numbers by word, got {n!r} for {word!r}")
         bare[bare_word(word)] += n
     return bare
 

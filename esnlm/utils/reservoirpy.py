@@ -247,6 +247,11 @@ def as_columns(y: Any) -> Any:
 
 def _labels(targets: Array) -> Ints64:
     """Return the classes (T,) of targets (T, n_classes) or (T, 1); ValueError for real numbers."""
+    if targets.dtype.kind not in "biuf":
+        raise ValueError(
+            "a readout in a model of reservoirpy needs class numbers or one-hot rows, got"
+            f" {targets.dtype}: np.unique(y, return_inverse=True) numbers the labels"
+        )
     if targets.shape[1] == 1:
         labels = targets[:, 0]
         if not (np.isfinite(labels) & (labels >= 0) & (labels == np.floor(labels))).all():
