@@ -179,12 +179,15 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 def _encode_output() -> None:
     """Write redirected output as UTF-8, as Python does from 3.15 on, and never fail for a letter.
 
-    The code pages of Windows lack most letters; ``PYTHONIOENCODING`` decides where it is set.
+    The code pages of Windows lack most letters, as the locale C does, in which bytes of names are
+    written as they are; ``PYTHONIOENCODING`` decides where it is set.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper):
         decided = "PYTHONIOENCODING" in os.environ or sys.stdout.isatty()
-        encoding = sys.stdout.encoding if decided else "utf-8"
-        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
+        encoding, errors = sys.stdout.encoding if decided else "utf-8", sys.stdout.errors
+        if errors == "strict" or (errors == "surrogateescape" and encoding != "utf-8"):
+            errors = "backslashreplace"
+        sys.stdout.reconfigure(encoding=encoding, errors=errors)
 
 
 def _without_output() -> int:

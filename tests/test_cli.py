@@ -486,6 +486,25 @@ def test_unknown_words_of_a_prompt_are_told(capsys):
     assert err.startswith("esnlm: warning: the model knows 1 of the 2 tokens of the prompt")
 
 
+def test_the_mark_of_a_sentence_is_no_unknown_word_of_a_prompt(capsys):
+    trained()
+    capsys.readouterr()
+    assert main(["generate", "model", "--prompt", "<s> the boy", "--tokens", "1"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="arguments are no bytes")
+def test_a_prompt_is_read_as_utf8_in_any_locale(capsys):
+    trained()
+    words = ["generate", "model", "--prompt", "the naïve", "--tokens", "1"]
+    options = {"LC_ALL": "C", "PYTHONUTF8": "0", "PATH": "/usr/bin"}
+    done = subprocess.run(
+        [sys.executable, "-m", "esnlm", *words], capture_output=True, check=False,
+        env={**os.environ, **options},
+    )  # fmt: skip
+    assert done.stdout.decode().startswith("the naïve"), done.stderr
+
+
 def test_spaces_at_the_end_of_a_prompt_are_not_doubled(capsys):
     trained()
     capsys.readouterr()

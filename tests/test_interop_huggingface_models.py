@@ -269,3 +269,17 @@ def test_special_tokens_in_a_text_are_text_to_both(name: str, text: str, tmp_pat
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     inside = text.removeprefix(ours.bos)
     assert theirs(text).input_ids == [ours.bos_id, *ours.encode(inside)]
+
+
+@pytest.mark.parametrize("name", ["softmax", "byte pairs", "characters"])
+@pytest.mark.parametrize("text", ["{} the dog {}", " {}  a . {} ", "{} a {} dog {}", "{} {} a {}"])
+def test_marks_around_a_line_are_no_text_to_either(name: str, text: str, tmp_path: Path) -> None:
+    model = model_of(name)
+    ours = model.tokenizer_
+    export_model(model, tmp_path / "out")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    marks = [ours.bos, *[ours.eos] * (text.count("{}") - 1)]
+    marked = text.format(*marks)
+    assert theirs(marked).input_ids == model.tokenize([marked]).tokens.tolist()[:-1]
+    own_sum = float(model.log_likelihood([marked])[0][:-1].sum())
+    assert sentence_scores(model, [marked]).tolist() == pytest.approx([own_sum])

@@ -473,6 +473,19 @@ def test_line_ends_of_a_prefix_are_those_of_a_document(reset: str, end: str):
     assert ended.tolist() == {"sentence": [1], "document": [1, 3, 2], "never": [3, 2]}[reset]
 
 
+@pytest.mark.parametrize("reset", RESETS)
+def test_a_prefix_may_begin_with_the_mark_of_a_sentence(reset: str):
+    tokenizer = Tokenizer.train_words(["a b"])
+    for marked, text in (
+        ("<s> a", "a"), (" <s>", ""), ("<s> b </s>\n<s> a b", "b\na b"), ("a <s> b", "a q b"),
+        ("<s>a b", "q b"),
+    ):  # fmt: skip
+        ids = framed_prefix(marked, tokenizer, reset).tolist()
+        assert ids == framed_prefix(text, tokenizer, reset).tolist()
+    fitted = model(tokenizer=tokenizer, reset=reset).fit(spelled(TRAIN))
+    np.testing.assert_array_equal(fitted.predict_proba("<s> a"), fitted.predict_proba("a"))
+
+
 def test_a_prefix_without_tokens_is_the_beginning_of_a_text():
     tokenizer = Tokenizer.train_words(["a b"])
     assert framed_prefix([], tokenizer, "sentence").tolist() == [tokenizer.bos_id]

@@ -1,11 +1,13 @@
 """``esnlm generate``: continue a prompt."""
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Device, Model, n_unknown
+from esnlm.options.common import Device, Model
 from esnlm.options.values import Seed, integer, real
 from esnlm.utils.messages import log
 
@@ -52,6 +54,8 @@ def generate(
     if tokens > _MOST_TOKENS:
         raise ValueError(f"--tokens must be at most {_MOST_TOKENS}, got {tokens}")
     choice = SamplingOptions(temperature, top_k, top_p, seed, unknown)
+    with suppress(UnicodeError):  # in the locale C, Python reads arguments as ASCII
+        prompt = os.fsencode(prompt).decode()
     loaded = load_model(model, device=device)
     tokenizer = loaded.tokenizer_
     if tokenizer is None:
@@ -61,11 +65,11 @@ def generate(
         before = framed_prefix(prompt, tokenizer, loaded.reset_)
         continuation = loaded.generate(tokens, prompt=prompt, choice=choice)
         pieces = text_pieces(tokenizer, before, continuation)
-        missing, total = n_unknown(tokenizer, [prompt])
-        if missing:
+        read = before[1:] if before[:1].tolist() == [tokenizer.bos_id] else before
+        if missing := int((read == tokenizer.unk_id).sum()):
             log.warning(
-                f"the model knows {total - missing} of the {total} tokens of the prompt: it reads"
-                " the others as the unknown token"
+                f"the model knows {len(read) - missing} of the {len(read)} tokens of the prompt: it"
+                " reads the others as the unknown token"
             )
     bare = prompt.rstrip()  # less spaces that the model does not read but writes
     if tokenizer is not None and len(tokenizer.encode(bare)) == len(tokenizer.encode(prompt)):

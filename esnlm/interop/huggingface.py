@@ -41,6 +41,7 @@ CARD = "README.md"
 MODEL_TYPE = "rag"
 #: Added to a tokenizer that has no other token to pad with; its id is the one after the model's.
 PAD = "<|pad|>"
+_NO_CHARACTER = "\ufdd0"  # Unicode keeps it for such uses
 
 
 def export_model(
@@ -57,7 +58,7 @@ def export_model(
     in the dtype that the model is loaded in; ``AutoModel`` gives the states.
 
     - Text is text to the tokenizer: ``<s>`` in it is no BOS, unless it comes first, where the
-      tokenizer puts one anyhow.
+      tokenizer puts one anyhow. Nor are both marks around a line text.
     - The state is zero before the first token and before each BOS, where sentences or documents
       begin with one (``reset="sentence"`` or ``"document"``). Their tokenizer prepends BOS.
     - ``reset="never"``: no BOS; the state is zero before the first token only.
@@ -92,7 +93,7 @@ def export_model(
     ids = {name: value for name, value in ids.items() if value is not None}
     texts = {"config.json": _json(config), "generation_config.json": _json(ids)}
     if model.tokenizer_ is not None:
-        texts |= _tokenizer_files(model.tokenizer_, config)
+        texts |= _tokenizer_files(model.tokenizer_, config, model.reset_)
     texts[CARD] = model_card(model, record, license)
     for name in CODE:
         texts[name] = (Path(__file__).parent / "exported" / name).read_text("utf-8")
@@ -173,11 +174,11 @@ def _parts(model: LanguageModel) -> tuple[Described, Described]:
     return (reservoir, arrays), describe_readout(model.readout_)
 
 
-def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
+def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any], reset: str) -> dict[str, str]:
     """Return ``tokenizer.json`` and ``tokenizer_config.json`` for ``AutoTokenizer``, as text.
 
     The tokenizer prepends BOS where ``config`` has one, and otherwise nothing. Clients that put
-    the spelling of BOS before a text get one BOS, too.
+    the spelling of BOS before a text get one BOS, too, and BOS and EOS around it are no text.
     """
     layout = json.loads(tokenizer.to_json())
     layout["truncation"] = layout["padding"] = None
@@ -195,9 +196,11 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
     if "add_prefix_space" in splitter:  # or transformers 4 sets it to its own default
         settings["add_prefix_space"] = splitter["add_prefix_space"]
     if "bos_token_id" in config:
-        pattern = rf"\A\s*{re.escape(tokenizer.spelling(config['bos_token_id']))}"
-        step = {"type": "Replace", "pattern": {"Regex": pattern}, "content": ""}
-        steps = [step] if layout["normalizer"] is None else [step, layout["normalizer"]]
+        steps = [
+            {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+            for pattern, content in _unmarked(tokenizer, reset)
+        ]
+        steps += [] if layout["normalizer"] is None else [layout["normalizer"]]
         layout["normalizer"] = {"type": "Sequence", "normalizers": steps}
     tokens = {
         "bos_token": config.get("bos_token_id"),
@@ -216,6 +219,22 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
         "tokenizer.json": json.dumps(layout, ensure_ascii=False, indent=2) + "\n",
         "tokenizer_config.json": _json(settings),
     }
+
+
+def _unmarked(tokenizer: Tokenizer, reset: str) -> list[tuple[str, str]]:
+    """Return patterns, and what replaces them: a BOS before a text, or both marks around a line.
+
+    See `esnlm.text.boundaries.without_marks`. As the end depends on the beginning, this becomes a
+    character that is none, by which the end is found.
+    """
+    bos, eos = (re.escape(mark or "") for mark in (tokenizer.bos, tokenizer.eos))
+    if not eos or (reset != "sentence" and tokenizer.keeps_newlines):
+        return [(rf"\A\s*{bos}", "")]
+    return [
+        (rf"\A\s*{bos}(?= (?:.* )?{eos}\s*\z)\s*", _NO_CHARACTER),
+        (rf"\A{_NO_CHARACTER}(?:.*\S)?\K\s*{eos}\s*\z", ""),
+        (rf"\A(?:{_NO_CHARACTER}|\s*{bos})", ""),
+    ]
 
 
 def _special_ids(model: SequenceModel) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.sampling import SamplingOptions
-from esnlm.text.boundaries import needed
+from esnlm.text.boundaries import needed, without_marks
 from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.utils.arrays import Ints64
 
@@ -68,6 +68,7 @@ class ReservoirLM(TemplateLM):
     ) -> list[int]:
         """Ids of a text, after BOS unless it spells one itself or ``add_special_tokens=False``."""
         if add_special_tokens is None:
+            string = without_marks(string, self._tokens, self.model.reset_)
             string = string.removeprefix(self._tokens.bos or "")
         ids: list[int] = self._tokens.encode(string).tolist()
         return ids if self._bos is None or add_special_tokens is False else [self._bos, *ids]

@@ -80,8 +80,9 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     """Tokens to read before the next one is predicted: (n,) integers.
 
     Text comes after BOS where sentences or documents have one, and its line ends are what they
-    are in a document: with ``reset="sentence"`` only what follows the last of them is read.
-    Integers are taken as they are, and where there are none at all BOS stands alone.
+    are in a document: with ``reset="sentence"`` only what follows the last of them is read. A BOS
+    that a line of text begins with is that one. Integers are taken as they are, and where there
+    are none at all BOS stands alone.
     """
     prefix = as_text(prefix)
     if not isinstance(prefix, str):
@@ -92,7 +93,9 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     before, after = _boundaries(tokenizer, reset)
     if reset != "sentence" and tokenizer.keeps_newlines:
         return np.concatenate([before, tokenizer.encode(prefix)])
-    *ended, last = lines_of(prefix)
+    *ended, last = lines_of(without_marks(prefix, tokenizer, reset))
+    if tokenizer.bos and tokenizer.eos:  # of a line whose end is still to come
+        last = re.sub(rf"\A\s*{re.escape(tokenizer.bos)}(?: |\Z)", "", last)
     if reset == "sentence":
         ended = []
     lines = [part for line in ended if line.strip() for part in (tokenizer.encode(line), after)]

@@ -8,6 +8,7 @@ import numpy as np
 
 from esnlm.evaluation.minimal_pairs.records import Pair
 from esnlm.models.base import SequenceModel
+from esnlm.text.boundaries import without_marks
 from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Bools, Floats
@@ -103,8 +104,9 @@ def sentence_log_likelihoods(
             raise ValueError(
                 f"sentences must be strings, got {type(sentence).__name__} as number {place}"
             )
-    texts = [f" {sentence}" for sentence in sentences] if prefix_space else sentences
-    batches = _tokenizer(model).encode_batches(texts)
+    tokenizer, reset = _tokenizer(model), getattr(model, "reset_", "sentence")
+    texts = [without_marks(sentence, tokenizer, reset) for sentence in sentences]
+    batches = tokenizer.encode_batches([f" {text}" for text in texts] if prefix_space else texts)
     sequences = [frame(model, ids.tolist(), bos=bos, eos=eos) for ids in batches]
     sums = _sums(model, sequences, verbose)
     n_scored = np.maximum([len(ids) - 1 for ids in sequences], 1)
