@@ -169,6 +169,13 @@ def test_bodies_that_are_no_question(client: TestClient, body: str) -> None:
     problem(client.post("/api/next", content=body, headers=headers), 422)
 
 
+@pytest.mark.parametrize("body", [b'{"model": "na\xefve"}', b"[" * 30_000])
+def test_bodies_that_cannot_be_read_are_called_so(client: TestClient, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    message = problem(client.post("/api/next", content=body, headers=headers), 422)
+    assert message == "the request is not JSON in UTF-8, or nests too deep"
+
+
 def test_other_routes_and_methods(client: TestClient) -> None:
     assert problem(client.get("/none"), 404) == "no such page: /none"
     assert problem(client.get("/docs"), 404) == "no such page: /docs"

@@ -184,7 +184,9 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteException)
     status, message = error.status_code, error.detail
-    if message in ("Not Found", "Method Not Allowed"):  # of routes
+    if status == 400 and "parsing the body" in message:  # of FastAPI
+        status, message = 422, "the request is not JSON in UTF-8, or nests too deep"
+    elif message in ("Not Found", "Method Not Allowed"):  # of routes
         wrong = "no such page" if status == 404 else f"{request.method} is not for"
         message = f"{wrong}: {request.url.path[:80]}"
     return _problem(status, message, error.headers)
