@@ -385,8 +385,11 @@ def test_folders_without_pairs(tmp_path: Path):
         with pytest.raises(PairsError, match=message):
             read_pairs(path)
     (tmp_path / "a.jsonl").write_text("\n")
-    with pytest.raises(PairsError, match="holds no minimal pairs"):
+    with pytest.raises(PairsError, match=r"holds no minimal pairs: expected JSON lines"):
         read_pairs(tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(records()["dropping"], indent=1))
+    with pytest.raises(PairsError, match=r"a\.json: expected an object a line, in a file called"):
+        read_pairs(tmp_path / "a.json")
 
 
 def test_little_is_needed_of_a_line(tmp_path: Path):

@@ -178,6 +178,7 @@ def item_of(*texts: str | None, number: int | None = None) -> dict[str, Any]:
         (suite(items=[]), "suite number has no items"),
         (suite(predictions=[]), "suite number has no predictions"),
         (suite(items=[item_of("the", None)]), "'NoneType' object has no attribute 'strip'"),
+        (suite(items=[item_of("the \ud83d boy")]), r"holds half a character, U\+D83D, at place 4"),
         (suite(items=[item_of("the", "boys", number=1)]), "regions of an item are called 1"),
         (suite(predictions=[{"formula": "(4;%match%"}]), "a prediction is no formula: .*match"),
         (

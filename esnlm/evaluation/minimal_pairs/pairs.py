@@ -53,7 +53,10 @@ def read_pairs(path: str | Path, fields: Mapping[str, str] | None = None) -> lis
             )
         pairs.append(pair)
     if not pairs:
-        raise PairsError(f"{path} holds no minimal pairs: its files are empty")
+        raise PairsError(
+            f"{path} holds no minimal pairs: expected JSON lines (.jsonl), an object each, or a"
+            " table (.csv, .tsv) with rows below its header"
+        )
     return pairs
 
 
@@ -120,6 +123,8 @@ def _plain(name: str) -> str:
 
 def _records(name: str, data: BinaryIO) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file, each with the number of its line."""
+    if _plain(name).endswith(".json"):
+        raise PairsError(f"{name}: expected an object a line, in a file called .jsonl, not .json")
     with _readable(name):
         if _plain(name).endswith(_LINES):
             yield from _json_lines(name, data)

@@ -7,6 +7,7 @@ from typing import Any
 
 from esnlm.evaluation.syntaxgym.formulas import Formula, FormulaError
 from esnlm.storage.json_files import parsed_json, read_bytes
+from esnlm.text.backends import checked_text
 from esnlm.text.corpus import CorpusError, is_hidden, unpacked
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
@@ -95,7 +96,7 @@ def _suite(content: Any) -> Suite:
                 (
                     str(condition["condition_name"]),
                     _by_name(
-                        (int(region["region_number"]), region["content"].strip())
+                        (int(region["region_number"]), checked_text(region["content"].strip()))
                         for region in condition["regions"]
                     ),
                 )
