@@ -5,6 +5,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
@@ -70,6 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None or sys.stderr is None:
         return _without_output()
     _encode_output()
+    _outlive_terminal()
     use_widest_kernels()
     show_messages()
     words = sys.argv[1:] if argv is None else argv
@@ -174,6 +176,32 @@ def _joined(arguments: Sequence[str]) -> list[str]:
         else:
             words.append(argument)
     return words
+
+
+class _Terminal(io.FileIO):
+    """A terminal that may be closed while a command runs: what it then says is lost, no result."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return memoryview(data).nbytes
+
+
+def _outlive_terminal() -> None:
+    """Let no line that a closed terminal refuses end a command before its files are written."""
+    for name in ("stdout", "stderr"):
+        out = getattr(sys, name)
+        if (
+            isinstance(out, io.TextIOWrapper)
+            and out.isatty()
+            and type(getattr(out.buffer, "raw", out.buffer)) is io.FileIO  # not that of Windows
+        ):
+            file = io.BufferedWriter(_Terminal(out.fileno(), "wb", closefd=False))
+            terminal = io.TextIOWrapper(file, out.encoding, out.errors, line_buffering=True)
+            setattr(sys, name, terminal)
 
 
 def _encode_output() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tqdm import auto
 
+from esnlm.__main__ import _outlive_terminal
 from esnlm.utils.messages import progress_bar
 
 SCRIPT = """
@@ -91,6 +92,18 @@ def test_a_message_that_cannot_be_written_ends_no_run():
             text=True,
         )
     assert done.stdout == "on\n"
+
+
+def test_a_terminal_that_is_closed_ends_no_run(monkeypatch) -> None:
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    with open(theirs, "w") as terminal:
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, terminal)
+        _outlive_terminal()
+        os.close(ours)
+        print("lost")
+        print("lost", file=sys.stderr, flush=True)
 
 
 def test_bars_leave_the_start_of_processes_to_the_caller() -> None:

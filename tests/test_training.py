@@ -489,8 +489,10 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number: int, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(name: str, tmp_path, monkeypatch):
+    if signal.getsignal(getattr(signal, name)) == signal.SIG_IGN:
+        pytest.skip("the tests run under nohup")
     monkeypatch.chdir(tmp_path)
     Path("text").write_text(TEXT)
     argv = [word if word != "6" else "400" for word in TRAIN]
@@ -499,7 +501,7 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number: int, tmp_path
     while not Path("log.csv").exists() or len(rows_of(Path("log.csv"))) < 2:
         time.sleep(0.05)
         assert running.poll() is None
-    running.send_signal(number)
+    running.send_signal(getattr(signal, name))
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (130, "")
     assert "once more to stop at once" in err

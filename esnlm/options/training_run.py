@@ -119,10 +119,19 @@ class TrainingRun:
 
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
-    """Whether the user asked to stop, by Ctrl-C or SIGTERM; asked again, the run ends at once."""
+    """Whether the user asked to stop, by Ctrl-C or SIGTERM; asked again, the run ends at once.
+
+    A terminal that is closed asks, too, unless its signal is ignored, as under ``nohup``.
+    """
     signals: list[int] = []
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    asking = [signal.SIGINT, signal.SIGTERM]
+    if hangup is not None and signal.getsignal(hangup) == signal.SIG_DFL:
+        asking.append(hangup)
 
     def ask(number: int, _: Any) -> None:
+        if signals and number == hangup:  # the shell sends it, and the system
+            return
         if signals:
             raise KeyboardInterrupt
         signals.append(number)
@@ -131,7 +140,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in asking}
     try:
         yield lambda: bool(signals)
     finally:
