@@ -1,6 +1,9 @@
 """Rows added to CSV files."""
 
 import csv
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,24 @@ def test_rows_are_added_to_a_file_that_a_spreadsheet_saved():
     assert main([*command[:2], "more", *command[3:]]) == 0
     with open("rows.csv", newline="", encoding="utf-8-sig") as file:
         assert [row["text"] for row in csv.DictReader(file)] == ["text", "more"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_what_cannot_be_printed_loses_no_result():
+    row = {"sentence_good": "the boy sees the dog", "sentence_bad": "the boy see the dog"}
+    Path("pairs.jsonl").write_text(json.dumps({**row, "UID": "x", "linguistics_term": "y"}) + "\n")
+    for command in (EVALUATE, ["blimp", "model", "--data", "pairs.jsonl", "--csv"]):
+        name = f"{command[0]}.csv"
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-u", "-m", "esnlm", *command, name],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert "No space left on device" in done.stderr
+        assert done.returncode == 2
+        assert rows_of(name)
 
 
 def test_results_do_not_go_where_text_is_read(capsys):

@@ -116,13 +116,13 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         if not all(member.any() for member in parts.values()):
             log.warning("no pair has all its words in --words-of: is it text of that language?")
         rows = table.tabulate(pairs, scores, name, parts)
-        _show(rows, others)
         write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
         if options.pairs_csv is not None:
             rows_of_pairs = table.pair_rows(pairs, scores, name)
             write_rows(options.pairs_csv, table.PAIR_COLUMNS, rows_of_pairs, overwrite=replace)
         if options.plot is not None:
             plot_accuracies(rows, others, options.plot)
+        _show(rows, others)  # last: a table that cannot be printed loses no file
     finish(options.csv, options.pairs_csv, options.plot)
     return 0
 

@@ -113,13 +113,13 @@ def evaluate(
             if bins is not None:
                 watchers.append(bins.add)
             rows = evaluation.rows(text, *watchers)
+        write_rows(options.csv, COLUMNS, rows, overwrite=replace)  # printing may fail
         for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":
                 digits = f"{value:.6g}" if isinstance(value, float) else value
                 print(f"{name:20}  {digits}")
         _warn_of_unknown(rows)
         of_bins = [] if bins is None else bins.shown()
-        write_rows(options.csv, COLUMNS, rows, overwrite=replace)
         write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
     finish(*csvs)
     return 0

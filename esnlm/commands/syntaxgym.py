@@ -70,10 +70,10 @@ def syntaxgym(model: Models, /, *, options: SyntaxGymOptions) -> int:
             rows += scores.tabulate(suites, surprisals, name)
             if options.regions_csv is not None:
                 regions += scores.region_rows(suites, surprisals, name)
-        _show(rows, names, others, options.beside)
-        _rank(rows, others)
         write_rows(options.csv, scores.COLUMNS, rows, overwrite=replace)
         write_rows(options.regions_csv, scores.REGION_COLUMNS, regions, overwrite=replace)
+        _show(rows, names, others, options.beside)  # last: what cannot be printed loses no file
+        _rank(rows, others)
     finish(options.csv, options.regions_csv)
     return 0
 
