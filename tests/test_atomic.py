@@ -1,6 +1,7 @@
 """The user's own files: outputs that are special, shared, kept, killed over or locked."""
 
 import csv
+import errno
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from command_line import refused
 from esnlm import NgramLanguageModel
 from esnlm.__main__ import main
 from esnlm.loading import load_model
-from esnlm.storage.atomic import file_aside, locked, put_in_place, write_whole
+from esnlm.storage.atomic import file_aside, folder_aside, locked, put_in_place, write_whole
 from esnlm.storage.results import write_rows
 
 EVALUATE = ["evaluate", "model", "text", "--csv"]
@@ -207,6 +208,14 @@ def test_an_error_leaves_the_old_file_and_its_neighbours():
         file.write(str(1 // 0))
     assert Path("old").read_text() == "old"
     assert names() == before
+
+
+def test_an_error_names_the_folder_that_was_asked_for(tmp_path):
+    target = tmp_path / "new"
+    with pytest.raises(OSError, match="full") as caught, folder_aside(target) as aside:
+        raise OSError(errno.ENOSPC, "full", str(aside / "weights.safetensors"))
+    assert caught.value.filename == str(target / "weights.safetensors")
+    assert not target.exists()
 
 
 def test_a_new_file_has_the_mode_of_any_other():

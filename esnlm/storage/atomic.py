@@ -116,6 +116,10 @@ def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> I
             if check:
                 check(target)
             put_in_place(aside, target)
+        except OSError as error:
+            if isinstance(error.filename, str):  # the folder aside is gone when this is read
+                error.filename = error.filename.replace(str(aside), str(target))
+            raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
