@@ -13,6 +13,7 @@ import html5lib
 import pandas as pd
 import pytest
 
+from esnlm import LanguageModel
 from esnlm.__main__ import main
 from esnlm.evaluation.minimal_pairs.table import COLUMNS as PAIR_COLUMNS
 from esnlm.reporting import about
@@ -349,6 +350,21 @@ def test_the_record_of_a_run_lies_beside_its_model(at: Path, capsys):
     shutil.rmtree("run2/m")
     shutil.copytree("run/<esn>", "run2/m")
     assert not find([Path("run2")]).records  # of the model that was there before
+
+
+def test_a_text_that_goes_during_training_is_in_the_record(at: Path, monkeypatch):
+    shutil.copy("text", "brief")
+    size, save = Path("brief").stat().st_size, LanguageModel.save
+
+    def save_and_remove(model: LanguageModel, *arguments: object) -> None:
+        save(model, *arguments)
+        Path("brief").unlink()
+
+    monkeypatch.setattr(LanguageModel, "save", save_and_remove)
+    assert main(["train", "brief", "--units", "8", "--out", "run3/m"]) == 0
+    record = find([Path("run3")]).records["m"]
+    assert record["data"]["training text"][0]["bytes"] == size
+    shutil.rmtree("run3")
 
 
 def test_cells_keep_all_digits():

@@ -57,16 +57,18 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
             options.check_model()
         corpus.check(source, held_out)
         record = RunRecord(seed=options.seed)
+        if is_main:
+            texts = {"held-out text": options.held_out}
+            if not source.is_url:
+                texts["training text"] = text
+            # Now, as the files may change or go while the run takes its hours.
+            record.add({"data": {name: data_files(each) for name, each in texts.items() if each}})
         if options.network.model is None:
             status = _train_readout(source, held_out, corpus, options, record)
         else:
             with record.phase("train"):
                 status = train_network(source, held_out, corpus, options)
         if status == 0 and is_main:
-            texts = {"held-out text": options.held_out}
-            if not source.is_url:
-                texts["training text"] = text
-            record.add({"data": {name: data_files(each) for name, each in texts.items() if each}})
             record.save(options.out)
         return status
 
