@@ -60,8 +60,9 @@ def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
     assert best > 0.01 == min(losses)
     assert losses[best] == min(losses.values())
     assert model.readout.alpha == 0.01
-    whole = Trainer(overfitting(), stream, held_out=held_out, plan=TrainingPlan(score_every=0))
-    whole.model._read_corpus(TEXT)
+    other = overfitting()
+    other._read_corpus(TEXT)
+    whole = Trainer(other, stream, held_out=held_out, plan=TrainingPlan(score_every=0))
     whole.run()
     assert losses[0.01] == pytest.approx(
         whole.last_score, rel=0.05

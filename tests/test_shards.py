@@ -338,6 +338,13 @@ def made(text: Path, tmp_path: Path) -> Path:
     return prepare(text, tmp_path / "out", WORDS).folder
 
 
+def test_shards_are_no_documents_but_their_stream_is(made: Path):
+    with pytest.raises(ValueError, match=r"got Shards: pass its stream\(\)"):
+        NgramLanguageModel(2).fit(Shards(made))
+    with pytest.raises(ValueError, match=r"got 'bpe:9': .* Shards\(folder\).tokenizer"):
+        NgramLanguageModel(2, "bpe:9").fit(["a b"])
+
+
 def test_every_flipped_byte_is_noticed(made: Path):
     for path in sorted(made.iterdir()):
         whole = path.read_bytes()

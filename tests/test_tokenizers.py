@@ -178,6 +178,7 @@ def test_tokenizer_pickles_for_worker_processes():
         (lambda: Tokenizer(byte_level(), bos="<bos>"), "bos='<bos>' is not in the vocabulary"),
         (lambda: Tokenizer.train_words(["a"]).decode([4]), r"must lie in \[0, 4\), got 4, 4"),
         (lambda: Tokenizer.train_words(["a"]).decode([3, -1]), "must lie in .*, got -1, 3"),
+        (lambda: Tokenizer.train_words(["a"]).decode("a"), "must be integers, got the text 'a'"),
         (lambda: Tokenizer.from_json("{}", bos=None, eos=None), "not a tokenizer.json"),
     ],
 )

@@ -79,9 +79,17 @@ def trainer(readout: str = "ridge", corpus: TokenStream | None = None, **options
         reset=reset,
         n_tokens=V,
     )
-    model._read_corpus(corpus)
     held_out = options.pop("held_out", stream(60, seed=9, reset=corpus.starts is not None))
     return Trainer(model, corpus, held_out=held_out, plan=options.pop("plan", PLAN))
+
+
+def test_what_is_no_stream_is_refused():
+    with pytest.raises(ValueError, match=r"stream must be a TokenStream, got list: Shards\("):
+        Trainer(LanguageModel(Reservoir(15)), [[0, 1]])
+    with pytest.raises(ValueError, match="held_out must be a TokenStream, got list"):
+        trainer(held_out=[[0, 1]])
+    with pytest.raises(ValueError, match="got a TokenStream: give the Tokenizer that made"):
+        Trainer(LanguageModel(Reservoir(15), tokenizer="word"), stream())
 
 
 def saved(model: LanguageModel, folder: Path) -> dict[str, bytes]:

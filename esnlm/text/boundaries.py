@@ -160,6 +160,11 @@ def trained_tokenizer(
     """
 
     def texts() -> Iterator[str]:
+        if not isinstance(docs, Iterable):
+            raise ValueError(
+                f"docs must be strings to train a tokenizer on, got a {type(docs).__name__}: give"
+                " the Tokenizer that made its tokens"
+            )
         for doc in map(as_text, docs):
             if not isinstance(doc, str):
                 raise ValueError(
@@ -175,7 +180,10 @@ def trained_tokenizer(
     if tokenizer in TRAINED:
         return trained(tokenizer, texts(), boundaries=tokenizer != "char" or reset != "never")
     names = ", ".join(map(repr, TRAINED))
-    raise ValueError(f"tokenizer must be a Tokenizer, {names} or None, got {tokenizer!r}")
+    raise ValueError(
+        f"tokenizer must be a Tokenizer, {names} or None, got {tokenizer!r:.80}:"
+        " Tokenizer.from_file reads others, and Shards(folder).tokenizer is that of `prepare`"
+    )
 
 
 def as_documents(docs: Any) -> Any:
@@ -200,7 +208,10 @@ def as_documents(docs: Any) -> Any:
         if docs.dtype != object:
             return [docs]
     if not isinstance(docs, Iterable) or isinstance(docs, bytes):
-        raise ValueError(f"docs must be an iterable of documents, got {type(docs).__name__}")
+        advice = ": pass its stream()" if hasattr(docs, "stream") else ""
+        raise ValueError(
+            f"docs must be an iterable of documents, got {type(docs).__name__}{advice}"
+        )
     listed = isinstance(docs, list | tuple) and len(docs) > 0
     if listed and all(not isinstance(value, str) and np.ndim(value) == 0 for value in docs):
         return [np.asarray(docs)]

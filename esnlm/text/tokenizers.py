@@ -206,6 +206,8 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Ids (n,) -> text; boundary tokens are left out."""
+        if isinstance(ids, str):
+            raise TokenizerError(f"token ids must be integers, got the text {ids[:40]!r}")
         ids = [int(token) for token in ids]
         if ids and not 0 <= min(ids) <= max(ids) < len(self):
             raise TokenizerError(

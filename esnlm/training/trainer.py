@@ -53,9 +53,15 @@ class Trainer(ResumableRun):
     depends on the model, the stream, the held-out stream and the plan alone: neither on
     checkpoints nor on how often a run was interrupted and resumed.
 
-    ``model`` is fitted in place, once `LanguageModel._read_corpus` was called. ``stream`` may
-    be a memory map: only chunks are gathered. ``held_out`` is scored along the way; readouts choose
-    penalties and passes by it.
+    ``model`` is fitted in place. ``stream`` may be a memory map, as that of `Shards` is: only
+    chunks are gathered. ``held_out`` is scored along the way; readouts choose penalties and passes
+    by it.
+
+    >>> from esnlm import RidgeReadout, Reservoir
+    >>> stream = TokenStream(np.array([0, 1, 2, 1] * 9), None, np.array([0, 36]))
+    >>> model = LanguageModel(Reservoir(20, random_state=0), RidgeReadout(), reset="never")
+    >>> Trainer(model, stream).run().n_tokens_
+    3
     """
 
     def __init__(
@@ -67,6 +73,14 @@ class Trainer(ResumableRun):
         plan: TrainingPlan | None = None,
     ) -> None:
         """Count the predicted tokens of ``stream``, and set up the run."""
+        for name, text in (("stream", stream), ("held_out", held_out)):
+            if not isinstance(text, TokenStream) and (name == "stream" or text is not None):
+                raise ValueError(
+                    f"{name} must be a TokenStream, got {type(text).__name__}:"
+                    " Shards(folder).stream() is one"
+                )
+        if not hasattr(model, "_parts"):
+            stream = model._read_corpus(stream)
         self.stream = stream
         n_sequences = 1 if stream.starts is None else len(stream.starts)
         self._take(model, len(stream.tokens) - n_sequences, held_out, plan)

@@ -224,7 +224,7 @@ class TokenGatedReadout(StreamingReadout):
         if ((sizes > 0) & (sizes < _LEAST_DIGIT)).any():
             raise ValueError(
                 f"the last {self._n_code} units hold other values than the digits -1 and 1 of a"
-                " token: the states must come from with_token_code, or n_direct be given"
+                " token: the states must come from with_token_code, or give n_direct"
             )
         gates = token_of(X, self._n_code)
         if len(gates) and gates.max() >= self._n_gates:
