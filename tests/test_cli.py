@@ -739,10 +739,15 @@ def test_without_compiled_code_a_reservoir_is_refused(text, folders):
     assert line == "esnlm: error: reservoirs are compiled: unset NUMBA_DISABLE_JIT"
 
 
-def test_plots_are_drawn_whatever_the_backend_of_a_notebook(tmp_path: Path) -> None:
+def test_plots_are_drawn_whatever_a_notebook_or_matplotlibrc_asks_for(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "esnlm", "elman", "--sizes", "10", "--readouts", "ridge"]
     command += ["--seeds", "1", "--train-sentences", "100", "--test-sentences", "50", "--jobs", "1"]
     command += ["--features", "0"]
-    backend = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    subprocess.run([*command, "--out", "out"], check=True, cwd=tmp_path, env=os.environ | backend)
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
+    asked = {
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "MATPLOTLIBRC": str(tmp_path / "matplotlibrc"),
+        "PATH": str(tmp_path),  # without LaTeX
+    }
+    subprocess.run([*command, "--out", "out"], check=True, cwd=tmp_path, env=os.environ | asked)
     assert (tmp_path / "out" / "elman.png").exists()

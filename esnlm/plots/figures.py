@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from esnlm.storage.atomic import file_aside
@@ -141,5 +143,8 @@ def save(figure: Figure, path: Path, legend_of: Axes | None = None, n_columns: i
     """Write a PNG, which appears whole or not at all, with the `legend` of a panel if given."""
     if legend_of is not None:
         legend(figure, legend_of, n_columns)
-    with file_aside(path) as file:
+    # A user's settings may ask for LaTeX, which this machine may lack.
+    for text in figure.findobj(Text):
+        text.set_usetex(False)
+    with rc_context({"text.usetex": False}), file_aside(path) as file:
         figure.savefig(file, format="png", dpi=180)
