@@ -1,7 +1,7 @@
 """``esnlm evaluate``: score text with a model."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -113,14 +113,15 @@ def evaluate(
             if bins is not None:
                 watchers.append(bins.add)
             rows = evaluation.rows(text, *watchers)
+        of_bins = [] if bins is None else bins.rows()
         write_rows(options.csv, COLUMNS, rows, overwrite=replace)  # printing may fail
+        write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
         for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":
                 digits = f"{value:.6g}" if isinstance(value, float) else value
                 print(f"{name:20}  {digits}")
         _warn_of_unknown(rows)
-        of_bins = [] if bins is None else bins.shown()
-        write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
+        _print_bins(of_bins, evaluation.names)
     finish(*csvs)
     return 0
 
@@ -262,8 +263,8 @@ class _Bins:
         for bins, scores in zip(self.bins.values(), part.scores, strict=True):
             bins.add(scores[part.predicted], counts)
 
-    def shown(self) -> list[dict[str, Any]]:
-        """Return the rows of all texts together, and how two models differ, printed."""
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of all texts together, and how two models differ."""
         rows_by_model = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
         if len(self.bins) > 1:
             first, second, *_ = self.bins
@@ -276,12 +277,18 @@ class _Bins:
             if row.n_tokens  # nothing is known of a bin in which no token falls
         ]
         for row in rows:
-            what = "difference of perplexities" if row["model"] not in self.bins else "perplexity"
-            interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
             if math.isnan(row["lower"]):
-                interval, row["lower"], row["upper"] = "(too few for an interval)", "", ""
-            print(
-                f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  {what}"
-                f" {row['perplexity']:.6g}  {interval}"
-            )
+                row["lower"] = row["upper"] = ""
         return rows
+
+
+def _print_bins(rows: Sequence[dict[str, Any]], models: Collection[str]) -> None:
+    for row in rows:
+        what = "perplexity" if row["model"] in models else "difference of perplexities"
+        interval = "(too few for an interval)"
+        if row["lower"] != "":
+            interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
+        print(
+            f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  {what}"
+            f" {row['perplexity']:.6g}  {interval}"
+        )

@@ -24,8 +24,7 @@ _DPI, _PIXELS = 144, 83
 @contextmanager
 def drawing() -> Iterator[None]:
     """Figures made in the block show text as it is: a dollar sign begins no formula."""
-    settings = {"text.parse_math": False, "text.usetex": False, "font.size": 10}
-    with matplotlib.rc_context(settings):
+    with matplotlib.rc_context({"text.parse_math": False, "text.usetex": False, "font.size": 10}):
         yield
 
 
