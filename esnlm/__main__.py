@@ -215,7 +215,7 @@ def _encode_output() -> None:
         encoding, errors = sys.stdout.encoding if decided else "utf-8", sys.stdout.errors
         if errors == "strict" or (errors == "surrogateescape" and encoding != "utf-8"):
             errors = "backslashreplace"
-        if (encoding, errors) != (sys.stdout.encoding, sys.stdout.errors):
+        if (encoding.lower(), errors) != (sys.stdout.encoding.lower(), sys.stdout.errors):
             sys.stdout.reconfigure(encoding=encoding, errors=errors)
 
 
