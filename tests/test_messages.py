@@ -104,6 +104,8 @@ def test_a_terminal_that_is_closed_ends_no_run(monkeypatch) -> None:
         os.close(ours)
         print("lost")
         print("lost", file=sys.stderr, flush=True)
+        assert sys.stdout.buffer.write(b"lost") == 4
+        sys.stdout.flush()
 
 
 def test_bars_leave_the_start_of_processes_to_the_caller() -> None:

@@ -97,12 +97,14 @@ class EncodedText:
 
         To KenLM only spaces and tabs part words, so its vocabularies have words with U+00A0.
         """
-        shape, spaces = self.text, re.compile(r"[^\S \t\r\n]")
-        if self.tokenizer.has_words and spaces.search(shape):
-            for low, high in self.offsets:
-                if spaces.search(shape, low, high):
-                    shape = shape[:low] + spaces.sub("_", shape[low:high]) + shape[high:]
-        return shape
+        text, spaces = self.text, re.compile(r"[^\S \t\r\n]")
+        if not (self.tokenizer.has_words and spaces.search(text)):
+            return text
+        letters = list(text)
+        for low, high in self.offsets:
+            if spaces.search(text, low, high):
+                letters[low:high] = spaces.sub("_", text[low:high])
+        return "".join(letters)
 
     def _word_bits(self, scores: TokenScores) -> tuple[Floats, Floats]:
         """Return the bits (n_words,) of words with and without the marks at their ends.
