@@ -29,3 +29,17 @@ def test_the_name_of_a_file_is_no_text(name: Any, tmp_path: Path, monkeypatch: A
 def test_a_word_with_a_stop_is_a_text(text: str) -> None:
     assert as_documents(text) == [text]
     assert as_documents(DOCS) is DOCS
+
+
+def test_a_byte_order_mark_is_no_text() -> None:
+    model = ngrams()
+    for marked in ("\ufeffthe boy sees", ["\ufeffthe", "boy", "sees"]):
+        tokens = model.tokenize([marked]).tokens.tolist()
+        assert tokens == model.tokenize(["the boy sees"]).tokens.tolist()
+    table = model.surprisal("\ufeffthe boy sees")
+    assert table.equals(model.surprisal("the boy sees"))
+    vocabularies = [
+        LanguageModel(random_state=0).fit([mark + DOCS[0], *DOCS[1:]]).tokenizer_.vocabulary
+        for mark in ("\ufeff", "")
+    ]
+    assert vocabularies[0] == vocabularies[1]

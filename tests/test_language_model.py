@@ -391,6 +391,8 @@ def test_a_tokenizer_of_another_model_is_noticed(tmp_path: Path):
 
 
 def test_a_missing_folder_is_named(tmp_path: Path):
+    with pytest.raises(ModelFormatError, match=r"no such model folder: ~/m: only shells know ~"):
+        LanguageModel.load("~/m")
     with pytest.raises(ModelFormatError, match="no such model folder"):
         LanguageModel.load(tmp_path / "none")
 

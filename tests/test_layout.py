@@ -197,6 +197,12 @@ def test_text_in_other_encodings(tmp_path: Path, encoding: str, split: str):
     assert [text.strip() for text in TextCorpus(tmp_path / "a.gz", split, layout)] == [word]
 
 
+@pytest.mark.parametrize("name", ["strip_gutenberg", "unwrap"])
+def test_flags_are_true_or_false(name: str):
+    with pytest.raises(ValueError, match=f"{name} must be true or false, got 'no'"):
+        TextLayout(**{name: "no"})
+
+
 @pytest.mark.parametrize("name", ["klingon", "", "hex", "a\0b"])
 def test_encodings_that_are_none(name: str):
     with pytest.raises(ValueError, match="encoding must be one that Python knows"):

@@ -27,6 +27,8 @@ def test_plots_return_axes():
     assert esnlm.plot_surprisal(model.surprisal("the boy\nthe dog"), ax=given) is given
     with pytest.raises(ValueError, match="of the same words, got others for 'b'"):
         esnlm.plot_surprisal({"a": model.surprisal("the boy"), "b": model.surprisal("the")})
+    with pytest.raises(ValueError, match=r"got a list of DataFrame: .* by the name of the model"):
+        esnlm.plot_surprisal([model.surprisal("the boy")] * 2)
     states = model.reservoir_.transform([1, 3, 4, 5])
     esnlm.plot_states(states, words=list("abcd"), groups=[0, 0, 1, 1])
     with pytest.raises(ValueError, match="words must be one for each of 4 states, got 3"):

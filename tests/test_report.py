@@ -274,6 +274,14 @@ def test_damaged_files_have_one_message(name: str, tmp_path: Path, monkeypatch, 
     assert message in refused(["report", name, "--out", "page.html"], capsys)
 
 
+def test_blank_lines_are_no_rows(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.csv").write_text("a,b\n1,2\n\n3,4\n\n\n")
+    assert main(["report", "own.csv", "--out", "page.html"]) == 0
+    rows = [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert tables(Path("page.html").read_text())["own.csv"] == rows
+
+
 def test_what_is_named_twice_is_shown_once(at: Path, monkeypatch, capsys):
     out = str(at / "twice.html")
     assert main(["report", "run", "run/ngrams", "run/log.csv", "run", "--out", out]) == 0

@@ -388,6 +388,9 @@ def test_fit_counts_inputs_and_first_use_fits():
         Reservoir(10).fit()
     with pytest.raises(ValueError, match="at least one token"):
         Reservoir(10).fit([])
+    for X in (np.zeros((3, 2)), [np.zeros((3, 3)), np.zeros((4, 2))]):
+        with pytest.raises(ValueError, match="X must have 3 columns, one for each input, got"):
+            Reservoir(10).fit(X, n_inputs=3)
 
 
 def test_clone_and_seeds():

@@ -407,6 +407,14 @@ def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys):
     assert len(rows_of("out")) == 1
     assert main(command("--trials", "2", "--resume")) == 0
     assert len(rows_of("out")) == 2
+    lines = Path("out", JOURNAL).read_text().splitlines(keepends=True)
+    Path("out", JOURNAL).write_text("".join([*lines[:-1], "\0\n"]))
+    assert main(command("--trials", "2", "--resume")) == 2
+    advice = f"line {len(lines)} is no JSON object): delete the damaged line and all after it to go"
+    assert advice in " ".join(capsys.readouterr().err.split())
+    Path("out", JOURNAL).write_text("".join(lines[:-1]))
+    assert main(command("--trials", "2", "--resume")) == 0
+    assert len(rows_of("out")) == 2
     Path("out", JOURNAL).write_text("{}\n{}\n")
     assert main(command("--trials", "2", "--resume")) == 2
     assert "is damaged" in capsys.readouterr().err

@@ -257,7 +257,16 @@ def _table(rows: Rows, *columns: str) -> pd.DataFrame:
     if isinstance(rows, str | Path):
         # Only these are missing: a model may be called NA or null.
         rows = pd.read_csv(rows, keep_default_na=False, na_values=["", "nan"])
-    table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    if not isinstance(rows, pd.DataFrame):
+        rows = list(rows)
+        if not all(isinstance(row, Mapping) for row in rows):
+            raise ValueError(
+                "rows must be one table, mappings or a CSV, got a list of"
+                f" {type(rows[0]).__name__}: join tables by pandas.concat, or give those of"
+                " plot_surprisal by the name of the model"
+            )
+        rows = pd.DataFrame(rows)
+    table = rows
     if table.empty:
         raise ValueError("rows must hold at least one row, got none")
     for column in columns:

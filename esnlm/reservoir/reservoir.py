@@ -144,6 +144,10 @@ class Reservoir(
         if n_inputs is None:
             n_inputs = counted_inputs(X)
         Count().check("n_inputs", n_inputs)
+        sequences: Any = X if are_sequences(X) else [X]
+        for inputs in sequences:
+            if np.ndim(inputs) == 2:
+                checked_vectors("X", inputs, n_inputs)
         if X is not None:  # remember the names of a data frame's columns
             validate_data(self, X, skip_check_array=True, ensure_2d=False)
         if self._has_set_weights:

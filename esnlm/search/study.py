@@ -295,7 +295,10 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (*MISFITS, ValueError) as error:
         reason = str(error) or "its lines do not follow each other"
-        raise ValueError(f"{path} is damaged ({reason}): start again with overwrite=True") from None
+        raise ValueError(
+            f"{path} is damaged ({reason}): delete the damaged line and all after it to go on from"
+            " the trials before, or start again with overwrite=True"
+        ) from None
 
 
 def _load(path: Path, space: Space | None = None) -> optuna.Study:

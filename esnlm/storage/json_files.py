@@ -105,6 +105,8 @@ class FolderFormat:
         put_back(folder)
         if not folder.is_dir():
             reason = ", which is a file" if folder.is_file() else ""
+            if folder.parts[:1] and folder.parts[0].startswith("~"):
+                reason = ": only shells know ~, so write it out, as by Path(name).expanduser()"
             raise self.error(f"no such {self.what} folder: {folder}{reason}")
         try:
             data = read_bytes(path)

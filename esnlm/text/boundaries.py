@@ -231,16 +231,20 @@ def _check_no_file(doc: Any) -> None:
 def as_text(doc: Any) -> Any:
     """Words (a list, tuple or array of strings) as the text of them; any other document as it is.
 
+    A byte order mark is no text, as in a file.
+
     >>> as_text(["a", "text"]), as_text([0, 1])
     ('a text', [0, 1])
     """
+    if isinstance(doc, str):
+        return doc.removeprefix("\ufeff")
     if isinstance(doc, list | tuple):
         words = len(doc) > 0 and all(isinstance(each, str) for each in doc)
     else:
         words = isinstance(doc, np.ndarray) and doc.dtype.kind == "U"
     if not words:
         return doc
-    text = " ".join(doc)
+    text = " ".join(doc).removeprefix("\ufeff")
     if len(text.split()) != len(doc):
         raise ValueError(
             f"a document that is a list must hold words, one an entry, got {doc!r:.200}: join"

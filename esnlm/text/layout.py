@@ -8,6 +8,8 @@ from io import BytesIO, TextIOWrapper
 from itertools import chain, pairwise
 from typing import Any, BinaryIO
 
+from esnlm.utils.validation import Flag, check_parameters, limited
+
 #: A line, with its end, and its number in the file, from 1.
 Numbered = tuple[int, str]
 
@@ -42,17 +44,19 @@ class TextLayout:
 
     ``encoding`` is one that Python knows; a byte order mark is no text. ``strip_gutenberg`` leaves
     out what Project Gutenberg puts before and after a book, see `without_licence`. ``unwrap``
-    joins the lines of a paragraph, see `unwrapped`. Raises ValueError for an encoding unknown.
+    joins the lines of a paragraph, see `unwrapped`. Raises ValueError for an encoding unknown, and
+    for a flag that is neither true nor false.
 
     >>> TextLayout(encoding="latin1", unwrap=True).changed()
     {'encoding': 'iso8859-1', 'unwrap': True}
     """
 
     encoding: str = "utf-8"
-    strip_gutenberg: bool = False
-    unwrap: bool = False
+    strip_gutenberg: bool = limited(False, Flag())
+    unwrap: bool = limited(False, Flag())
 
     def __post_init__(self) -> None:
+        check_parameters(self)
         try:
             name = codecs.lookup(self.encoding).name
             TextIOWrapper(BytesIO(), name)  # there are encodings of bytes to bytes too
