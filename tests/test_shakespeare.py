@@ -248,7 +248,7 @@ def test_networks_are_drawn_as_means_over_seeds(tmp_path):
         (("--units", "3"), "--units must be at least 32, got 3"),
         (
             ("--spectral-radius", "nan"),
-            "--spectral-radius must be finite and not negative, got nan",
+            "--spectral-radius must be at least 0 and finite, got nan",
         ),
         ((), "no such file or folder: texts"),
     ],

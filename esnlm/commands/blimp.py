@@ -135,14 +135,10 @@ def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     model = load_model(folder, device=options.device)
     if options.interpolate is None:
         return model, str(folder)
-    weight = _weight(options)
+    weight = 0.5 if options.weight is None else options.weight
     second = load_model(options.interpolate, device=options.device)
     name = f"{weight:g} {folder} + {1 - weight:g} {options.interpolate}"
     return InterpolatedModel([model, second], weights=[weight, 1 - weight]), name
-
-
-def _weight(options: BlimpOptions) -> float:
-    return 0.5 if options.weight is None else options.weight
 
 
 def _training_words(names: Sequence[str]) -> "TrainingWords | None":

@@ -19,7 +19,7 @@ from esnlm.options.common import (
     group,
 )
 from esnlm.options.corpus import LayoutOptions, split_of
-from esnlm.options.values import Weight, file_name, integer, reading_context
+from esnlm.options.values import ReadingContext, Weight, file_name, integer
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
@@ -50,7 +50,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     words)."""
     lags: Annotated[int, integer("N", 0)] = 0
     """Also write the values of the 1 to 3 words before."""
-    context: Annotated[Any, reading_context("CONTEXT")] = None
+    context: ReadingContext = None
     """What the model reads before a sentence: sentence (nothing), document, or a number of
     sentences (default: as it was trained)."""
     name: str | None = None

@@ -6,18 +6,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Device
+from esnlm.options.common import Device, Models
 from esnlm.options.values import number
 from esnlm.utils.messages import as_text, log
 
-Served = Annotated[
-    tuple[Path, ...], Parameter("MODEL", help="Folders that train or ngram wrote, or GPT-2.")
-]
 Port = Annotated[int, number("N", "lie in [0, 65535]", lambda value: 0 <= value < 1 << 16, int)]
 
 
 def serve(
-    model: Served,
+    model: Models,
     /,
     *,
     port: Port = 8000,

@@ -7,13 +7,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Device, File, ResultOptions, finish, group
+from esnlm.options.common import Device, File, Models, ResultOptions, finish, group
 from esnlm.options.values import file_name
 from esnlm.storage.results import results, write_rows
 
-Models = Annotated[
-    tuple[Path, ...], Parameter("MODEL", help="Folders that train or ngram wrote, or GPT-2.")
-]
 Row = Mapping[str, Any]
 Names = Sequence[str]
 Accuracies = Mapping[str, Mapping[str, float]]

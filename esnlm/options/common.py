@@ -33,6 +33,9 @@ Png = Annotated[Path, read(_png, "PNG")]
 Model = Annotated[
     Path, file_name("MODEL"), Parameter("MODEL", help="A folder that train or ngram wrote.")
 ]
+Models = Annotated[
+    tuple[Path, ...], Parameter("MODEL", help="Folders that train or ngram wrote, or GPT-2.")
+]
 Texts = Annotated[
     tuple[str, ...], Parameter("TEXT", help="UTF-8 text files, plain or .gz, or folders.")
 ]

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Any, TypeVar
 
@@ -29,12 +28,13 @@ def with_recipe(options: TrainOptions, *, of_text: bool = True) -> TrainOptions:
     """
     if options.recipe is None:
         return options
+    from esnlm.utils.validation import did_you_mean
+
     recipe = read_recipe(options.recipe, _set_values(options))
     names = setting_names()
     for name in recipe:
         if name not in names:
-            near = get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f": did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, names, cutoff=0.5)
             raise ValueError(
                 f"{options.recipe}: settings must be options of esnlm train that make a model, got"
                 f" {name}{hint}"

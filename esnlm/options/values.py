@@ -52,14 +52,14 @@ def positive(metavar: str) -> Parameter:
     return number(metavar, "be positive and finite", lambda value: 0 < value < math.inf)
 
 
+def not_negative(metavar: str) -> Parameter:
+    """Return a finite number of at least 0."""
+    return number(metavar, "be at least 0 and finite", lambda value: 0 <= value < math.inf)
+
+
 def real(metavar: str) -> Parameter:
     """Any number: what it is given to decides what it may be."""
     return number(metavar, "be a number", lambda value: True)
-
-
-def reading_context(metavar: str) -> Parameter:
-    """Return what a model is to read before a sentence: a name, or a number of sentences."""
-    return read(lambda text: int(text) if text.isdecimal() else text, metavar)
 
 
 def named(text: str) -> Path:
@@ -149,7 +149,11 @@ Cluster = Annotated[
 ]
 LeakRate = Annotated[Any, read(leak_rate, "A")]
 Seed = Annotated[int, read(_seed, "SEED")]
-Minutes = Annotated[float, number("MINUTES", "be at least 0", lambda value: 0 <= value < math.inf)]
+Minutes = Annotated[float, not_negative("MINUTES")]
+#: What a model reads before a sentence: a name, or a number of sentences.
+ReadingContext = Annotated[
+    Any, read(lambda text: int(text) if text.isdecimal() else text, "CONTEXT")
+]
 Weight = Annotated[float, number("W", "lie in [0, 1]", lambda value: 0 <= value <= 1)]
 #: Given once for each.
 Pairs = Annotated[

@@ -5,7 +5,6 @@ those of Rachez & Hagiwara, section 4 (``--preset rachez2012``).
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, Sizes, finish, group, names, results_folder, set_options
-from esnlm.options.values import Cluster, LeakRate, integer, number, positive, real
+from esnlm.options.values import Cluster, LeakRate, integer, not_negative, positive, real
 from esnlm.runs.grid import Row, run_grid
 from esnlm.studies.elman import READOUTS
 from esnlm.studies.elman.assignments import ASSIGNMENTS
@@ -36,7 +35,6 @@ COLUMNS = (
     "train_cosine", "train_oracle_perplexity", "preset", *_SETTINGS, "version",
 )  # fmt: skip
 NGRAM_COLUMNS = ("order", "seed", *_SCORES, *_CORPORA)
-_AtLeastZero = number("R", "be at least 0 and finite", lambda value: 0 <= value < math.inf)
 # Slowest readout first: only the order of starting depends on it.
 _PACE = ("moe", "mlp", "factored", "softmax", "ridge")
 
@@ -99,7 +97,7 @@ class ElmanOptions:
     """What assigns words to the experts of the supervised mixture: clusters of words by their
     features (by mean states where there are none), bins of frequency, the position in the
     sentence, or its length."""
-    spectral_radius: Annotated[float | None, _AtLeastZero] = None
+    spectral_radius: Annotated[float | None, not_negative("R")] = None
     """Spectral radius of the recurrent weights; 0: units apart (default: the preset's)."""
     input_scaling: Annotated[float | None, positive("S")] = None
     """Standard deviation of the input weights (default: the preset's)."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, ResultOptions, finish, group, results_folder
-from esnlm.options.values import file_name, integer, reading_context
+from esnlm.options.values import ReadingContext, file_name, integer
 from esnlm.storage.results import results
 from esnlm.utils.messages import as_text, log
 
@@ -40,7 +40,7 @@ class ReadingOptions(ResultOptions):
     """Words before whose length and frequency count (default: those of --lags)."""
     quadratic: Annotated[bool, Parameter(negative=())] = False
     """Let the baseline have squares of length and log frequency, and their product, too."""
-    context: Annotated[Any, reading_context("CONTEXT")] = None
+    context: ReadingContext = None
     """What models read before a sentence: sentence (nothing), document, or a number of sentences
     (default: as each was trained)."""
     item_column: str = "item"

@@ -5,7 +5,6 @@ published setting and in ours, Kneser-Ney n-grams, and what real text would scor
 """
 
 import json
-import math
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, finish, group, names, results_folder
-from esnlm.options.values import Cluster, LeakRate, Seed, file_name, integer, number, positive
+from esnlm.options.values import Cluster, LeakRate, Seed, file_name, integer, not_negative, positive
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.results import write_rows
 
@@ -28,10 +27,6 @@ COLUMNS = (
     "cores", "commit",
 )  # fmt: skip
 _SPARSE_DEGREE = 32
-
-
-def _not_negative(value: float) -> bool:
-    return 0 <= value < math.inf
 
 
 @group()
@@ -56,9 +51,7 @@ class ShakespeareOptions:
     """Passes over the training text."""
     alpha: Annotated[float, positive("A")] = 3.0
     """L2 penalty."""
-    spectral_radius: Annotated[float, number("R", "be finite and not negative", _not_negative)] = (
-        0.7
-    )
+    spectral_radius: Annotated[float, not_negative("R")] = 0.7
     """Of carried, gated and direct."""
     input_scaling: Annotated[float, positive("S")] = 2.0
     """Of carried, gated and direct."""
