@@ -10,11 +10,12 @@ import pytest
 
 from esnlm import Reservoir, RidgeReadout
 from esnlm.__main__ import main
+from esnlm.plots.figures import save
 from esnlm.runs.grid import read_rows
 from esnlm.studies.elman import command as elman
 from esnlm.studies.elman.assignments import ASSIGNMENTS, context_experts, word_clusters
 from esnlm.studies.elman.experts import ExpertsTable, describe_experts, gate_information
-from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, principal_components
+from esnlm.studies.elman.plots import perplexity_figure, plot_cosine, principal_components
 from esnlm.studies.elman.presets import PRESETS, Settings, preset
 from esnlm.studies.elman.run import fit_readout, run_readout
 from esnlm.studies.elman.states import contexts_of, drive, make_corpora, make_grammar
@@ -305,7 +306,7 @@ def test_interrupt_ends_with_130(tmp_path, monkeypatch, capsys):
 def test_plots_of_one_readout_and_one_size(tmp_path):
     row = {"readout": "moe", "features": 0, "n_units": 7, "seed": 0, "perplexity": 6.0}
     row |= {"cosine": 80.0, "train_cosine": 82.0, "oracle_perplexity": 5.0}
-    plot_perplexity([row], [], tmp_path / "a.png")
+    save(perplexity_figure([row], []), tmp_path / "a.png")
     plot_cosine([row], [], tmp_path / "b.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
 

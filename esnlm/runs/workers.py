@@ -68,7 +68,7 @@ class Workers:
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_Shared, cloudpickle.dumps((function, context)), key=f"given-{name} {of}")
-        work = partial(_work, self._unfit.topic, __version__)
+        apply = partial(submit, run_here, self._unfit.topic, _apply, __version__, shared)
         threads, tasks = self._threads(), list[Any]()
         for number, (parts, item) in enumerate(items.items()):
             # In their order: otherwise sums of parts whose neighbours come late would wait.
@@ -78,7 +78,7 @@ class Workers:
                 # gives few tasks to whoever holds what is shared.
                 place = threads[number * len(threads) // len(items)]
                 options |= {"workers": [place], "allow_other_workers": True}
-            tasks.append(submit(work, f"{name} {parts}", shared, item, **options))
+            tasks.append(apply(item, name=f"{name} {parts}", **options))
         return shared, tasks
 
     def _threads(self) -> list[str]:
@@ -165,12 +165,8 @@ class _Shared:
         return pickle.loads(self.packed)
 
 
-def _work(topic: str, version: str, name: str, shared: _Shared, item: Any) -> Any:
-    """Apply the shared function to an item on a worker."""
-    return run_here(topic, _apply, version, shared, item, name=name)
-
-
 def _apply(version: str, shared: _Shared, item: Any) -> Any:
+    """Apply the shared function to an item on a worker."""
     if version != __version__:  # a worker that came after the others were asked
         raise ImportError(f"a worker has esnlm {__version__}, expected {version}")
     _limit_blas()

@@ -142,11 +142,12 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)
         if not options.no_plots:
-            from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, plot_states
+            from esnlm.plots.figures import save
+            from esnlm.studies.elman.plots import perplexity_figure, plot_cosine, plot_states
             from esnlm.studies.elman.tables import write_summary
 
             n_units, features = _illustrated(options)
-            plot_perplexity(rows, ngrams, options.out / "elman.png")
+            save(perplexity_figure(rows, ngrams), options.out / "elman.png")
             plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
             plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
             write_summary(rows, ngrams, options.out / "summary.md")

@@ -37,11 +37,6 @@ _LINES = ("-", "--", ":", "-.")
 _STATES_SHOWN = 2500
 
 
-def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
-    """Write `perplexity_figure`."""
-    figures.save(perplexity_figure(rows, ngrams), path)
-
-
 def perplexity_figure(rows: Sequence[Row], ngrams: Sequence[Row]) -> Figure:
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
     table = pd.DataFrame(rows)
