@@ -2,8 +2,6 @@
 
 import os
 import platform
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.shards import MANIFEST, TOKENS, Shards
 from esnlm.utils.memory import peak_rss_mib
+from esnlm.utils.messages import this_command
 from esnlm.utils.threads import available_cores
 
 #: What follows the name of a model in that of its record.
@@ -28,19 +27,18 @@ _FORMAT = "esnlm-run"
 class RunRecord:
     """Phases of a run as they end, and facts about it.
 
-    >>> record = RunRecord(["esnlm", "train", "a book.txt"], seed=0)
+    >>> record = RunRecord(seed=0)
     >>> with record.phase("fit"):
     ...     pass
-    >>> record.content["command"], [each["phase"] for each in record.content["phases"]]
-    ("esnlm train 'a book.txt'", ['fit'])
+    >>> [each["phase"] for each in record.content["phases"]]
+    ['fit']
     """
 
-    def __init__(self, command: list[str] | None = None, **facts: Any) -> None:
+    def __init__(self, **facts: Any) -> None:
         """Record command, commit, machine, Python version and ``facts``."""
-        words = ["esnlm", *sys.argv[1:]] if command is None else command
         self.content: dict[str, Any] = {
             "format": _FORMAT,
-            "command": shlex.join(words),
+            "command": this_command(),
             "commit": code_version(),
             "machine": machine(),
             "python": platform.python_version(),

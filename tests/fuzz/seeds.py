@@ -122,8 +122,9 @@ def journal(at: Path) -> bytes:
 
 def record() -> bytes:
     """Return the record of a run, without its checksum."""
-    run = RunRecord(["esnlm", "train", "text.txt"], seed=0, held_out={"unigrams": 2.5})
-    run.add({"commit": "abc", "machine": "a machine", "python": "3.11.7"})
+    run = RunRecord(seed=0, held_out={"unigrams": 2.5})
+    run.add({"command": "esnlm train text.txt", "commit": "abc"})
+    run.add({"machine": "a machine", "python": "3.11.7"})
     run.add({"data": {"train": [{"file": "text.txt", "bytes": 9, "sha256": "0"}]}})
     run.add({"phases": [{"phase": "fit", "seconds": 1.5, "cpu_seconds": 1.5, "peak_rss_mib": 9.0}]})
     return json.dumps(run.content).encode()

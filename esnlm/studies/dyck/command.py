@@ -6,7 +6,6 @@ input gates fixed so that its units' timescales follow an inverse gamma distribu
 reservoirs of several laws of leak rates and readouts stand beside them.
 """
 
-import sys
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -17,6 +16,7 @@ from esnlm.runs.provenance import code_version
 from esnlm.studies.dyck.options import RESERVOIRS, DyckOptions
 from esnlm.torch import require_torch
 from esnlm.utils import __version__
+from esnlm.utils.messages import this_command
 
 _KEY = ("model", "readout", "leak", "n_units", "seed")
 _SHARED = (
@@ -40,7 +40,7 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         from esnlm.torch.device import chosen_device
 
         chosen_device(options.device)
-    origin = {"command": "esnlm dyck " + " ".join(sys.argv[2:]), "commit": code_version()}
+    origin = {"command": this_command(), "commit": code_version()}
     shared = (
         options.alpha, options.passes, options.batch_size, options.learning_rate, options.train,
         options.validation, options.test, options.max_length, __version__,

@@ -1,7 +1,5 @@
 """``esnlm compare``: networks trained on one corpus, side by side."""
 
-import shlex
-import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,6 +16,7 @@ from esnlm.storage.atomic import write_whole
 from esnlm.storage.results import write_rows
 from esnlm.studies.generation import ORDERS
 from esnlm.torch import require_torch
+from esnlm.utils.messages import this_command
 
 
 @group()
@@ -131,7 +130,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             ),
             extras=places,
             cluster=options.cluster,
-            provenance={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
+            provenance={"command": this_command()},
             fixed={
                 "corpus": study.digest_of(test, train, *validation),
                 "vocabulary": len(tokenizer),
