@@ -28,7 +28,7 @@ from esnlm.interop.model_card import UNKNOWN, model_card
 from esnlm.models.base import SequenceModel
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.storage.atomic import check_not_current, folder_aside
+from esnlm.storage.atomic import folder_aside, is_free
 from esnlm.text.backends import adding_nothing
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils import __version__
@@ -112,8 +112,7 @@ def export_model(
 
 def check_free(folder: Path) -> None:
     """Raise FileExistsError for a name that is taken by anything but an empty folder."""
-    check_not_current(folder)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    if not is_free(folder):
         raise FileExistsError(f"{folder} exists: choose another folder, or remove it")
 
 

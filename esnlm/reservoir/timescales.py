@@ -22,7 +22,7 @@ def forget_bias(timescales: ArrayLike) -> Floats:
     >>> forget_bias([0.5, 3.0, 1000.0]).round(4).tolist()
     [-1.8546, 0.9273, 6.9073]
     """
-    rates = 1 / _positive("timescales", timescales)
+    rates = 1 / _positive(timescales)
     return -rates - np.log(-np.expm1(-rates))
 
 
@@ -52,7 +52,7 @@ def inverse_gamma_timescales(alpha: float, n_units: int) -> Floats:
 
 def ks_inverse_gamma(timescales: ArrayLike, alpha: float) -> float:
     """Return the Kolmogorov-Smirnov distance of times (n,) to InverseGamma(alpha, 1)."""
-    return _ks(_positive("timescales", timescales), lambda t: gammaincc(alpha, 1 / t))
+    return _ks(_positive(timescales), lambda t: gammaincc(alpha, 1 / t))
 
 
 def ks_gaussian(timescales: ArrayLike, mean: float) -> float:
@@ -60,7 +60,7 @@ def ks_gaussian(timescales: ArrayLike, mean: float) -> float:
 
     It stands for units that all have one timescale, as Markovian text asks for (section 3.2.1).
     """
-    return _ks(_positive("timescales", timescales), lambda t: ndtr((t - mean) / 0.1))
+    return _ks(_positive(timescales), lambda t: ndtr((t - mean) / 0.1))
 
 
 def closest_inverse_gamma(timescales: ArrayLike) -> tuple[float, float]:
@@ -82,7 +82,7 @@ def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
     >>> round(mean, 2), distance < 0.2
     (2.0, True)
     """
-    times = _positive("timescales", timescales)
+    times = _positive(timescales)
     lowest = max(0.05, round(float(np.min(times)), 2))
     means = np.arange(lowest, np.quantile(times, 0.9) + 0.1, 0.05)
     distance, mean = min((ks_gaussian(times, mean), mean) for mean in means.tolist())
@@ -93,9 +93,9 @@ def _ks(times: Floats, law: Callable[[Any], Any]) -> float:
     return float(ks_1samp(times.ravel(), law, method="asymp").statistic)
 
 
-def _positive(name: str, values: ArrayLike) -> Floats:
-    array = np.asarray(values, dtype=np.float64)
+def _positive(timescales: ArrayLike) -> Floats:
+    array = np.asarray(timescales, dtype=np.float64)
     wrong = array[~(np.isfinite(array) & (array > 0))]
     if wrong.size:
-        raise ValueError(f"{name} must be positive and finite, got {wrong[0]:g}")
+        raise ValueError(f"timescales must be positive and finite, got {wrong[0]:g}")
     return array

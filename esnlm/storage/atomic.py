@@ -1,7 +1,6 @@
 """Files and folders that appear whole or not at all, and the lock of the one who writes them."""
 
 import errno
-import logging
 import os
 import re
 import shlex
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, SoftFileLock, Timeout
+
+from esnlm.utils.messages import log
 
 # Windows renames nothing that is open: seconds to wait for its end, and between two tries.
 _REFUSES_OPEN, _PATIENCE, _PAUSE = os.name == "nt", 2.0, 0.02
@@ -171,14 +172,18 @@ def _replace(source: Path, target: Path) -> None:
             raise
 
 
-def check_not_current(target: Path) -> None:
-    """Refuse to replace the current folder: its shell would be in one that is gone."""
+def is_free(target: Path) -> bool:
+    """Return whether nothing has the name ``target``, or an empty folder.
+
+    Raises FileExistsError for the current folder: its shell would be in one that is gone.
+    """
     try:
         is_current = target.samefile(os.curdir)
     except OSError:  # there is no such folder yet
-        return
+        is_current = False
     if is_current:
         raise FileExistsError(f"{target} is the current folder: choose another folder")
+    return not target.exists() or (target.is_dir() and not any(target.iterdir()))
 
 
 def put_back(folder: Path) -> None:
@@ -259,8 +264,8 @@ def _sweep(target: Path) -> None:
     old = _beside(target, "old")
     if old.is_dir() and not target.exists():
         _replace(old, target)
-        logging.getLogger("esnlm").warning(
-            "%s was being replaced by a process that was killed: the old one is back", target
+        log.warning(
+            f"{target} was being replaced by a process that was killed: the old one is back"
         )
     for path in target.parent.iterdir():
         if path.name != _beside(target, "lock").name and owner_of(path.name) == target.name:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from esnlm.storage.atomic import check_not_current, write_whole
+from esnlm.storage.atomic import is_free, write_whole
 from esnlm.storage.json_files import FolderFormat, read_json, read_text
 from esnlm.storage.tensor_file import Arrays, file_digest, read_tensors, write_tensors
 
@@ -65,8 +65,7 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
 
 def check_replaceable(target: Path, kind: FolderFormat = MODEL) -> None:
     """Raise FileExistsError where else than such a folder, or an empty one, has the name."""
-    check_not_current(target)
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+    if is_free(target):
         return
     if unchecked_config(target).get("format") != kind.name:
         raise FileExistsError(f"{target} exists and is not a {kind.what}: choose another folder")

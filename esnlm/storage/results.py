@@ -4,15 +4,13 @@ One rule for all: a row that fits is added, all else is refused unless it is to 
 """
 
 import csv
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import file_aside, is_plain, locked
-
-_log = logging.getLogger("esnlm")
+from esnlm.utils.messages import log
 
 
 @contextmanager
@@ -62,7 +60,7 @@ def results(
                 longer.append(path)
         yield
     for path in longer:  # after all that could be wrong
-        _log.info(f"{path} was there: rows were added to it")
+        log.info(f"{path} was there: rows were added to it")
 
 
 def fits(path: Path, columns: Sequence[str] | None) -> bool:

@@ -15,14 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.storage.atomic import (
-    check_not_current,
-    locked,
-    owner_of,
-    put_in_place,
-    remove,
-    write_whole,
-)
+from esnlm.storage.atomic import is_free, locked, owner_of, put_in_place, remove, write_whole
 from esnlm.storage.json_files import sealed, unsealed
 from esnlm.storage.tensor_file import GrowingFile, file_digest
 from esnlm.text import shards
@@ -137,8 +130,7 @@ def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
 
     With ``overwrite`` other shards may be replaced, and damaged ones, but no other files.
     """
-    check_not_current(out)
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    if is_free(out):
         return False
     names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
     if shards.MANIFEST not in names or names - shards.FILES:

@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import logging
 import math
 import os
 from collections.abc import Sequence
@@ -13,8 +12,7 @@ import numpy as np
 
 from esnlm.storage.atomic import naming
 from esnlm.storage.results import csv_aside, fits
-
-_messages = logging.getLogger("esnlm")
+from esnlm.utils.messages import log
 
 COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds")
 
@@ -56,7 +54,7 @@ class TrainingLog:
         """Start after the existing rows, or with none."""
         rows = self._found()
         if rows:
-            _messages.info(f"{self.path} is there: rows are added to it")
+            log.info(f"{self.path} is there: rows are added to it")
         self._write(rows)
 
     def resume(self, n_rows: int, *, sha256: str | None = None) -> None:
