@@ -103,7 +103,7 @@ def _encoded_texts(
     unknown = unknown_tokens(model)[tokens] & part.predicted
     has_bos = tokenizer.bos_id is not None and reset != "never"
     for index, doc in enumerate(part.docs):
-        texts, ends = text_pieces(doc, tokenizer, reset)
+        texts, ends = text_pieces(as_text(doc), tokenizer, reset)
         encodings = tokenizer.backend.encode_batch(texts, add_special_tokens=False)
         end = tokenizer.eos if ends else None
         place, n_sentences = int(part.stream.bounds[index]), 0
