@@ -48,17 +48,6 @@ def test_every_position_has_the_core_reservoirs_state_of_its_own_window():
         np.testing.assert_allclose(hidden[0, position], normalised(state), atol=1e-9)
 
 
-def test_text_may_be_read_in_pieces():
-    network = small(AttentionReservoir, n_hidden=3)
-    text = torch.from_numpy(TEXT.reshape(2, 35))
-    whole, _ = network.encode(text)
-    for cut in (1, 5, 8, 20):
-        first, state = network.encode(text[:, :cut])
-        second, state = network.encode(text[:, cut : cut + 1], state)
-        third, _ = network.encode(text[:, cut + 1 :], state)
-        torch.testing.assert_close(torch.cat([first, second, third], dim=1), whole)
-
-
 def test_last_is_the_last_of_encode():
     network = small()
     windows = torch.from_numpy(TEXT[:64].reshape(8, 8))
@@ -115,30 +104,6 @@ def test_parameter_counts():
     assert sum(p.numel() for p in plain.parameters()) == 59 * 751
     frozen = 750 * 750 + 750 * 16 + 59 * 16
     assert plain.parameter_counts() == (59 * 751, 59 * 751 + frozen, 59 * 751 + frozen)
-
-
-@pytest.mark.parametrize("kind", [CharacterReservoir, AttentionReservoir])
-def test_the_loss_falls(kind):
-    network = small(kind)
-    text = torch.from_numpy(np.tile(np.arange(11), 30))
-    windows = text.unfold(0, 9, 1)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    losses = []
-    for _ in range(60):
-        loss = network.loss(network.last(windows[:, :8]), windows[:, 8]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.2 * losses[0]
-
-
-def test_settings_rebuild_the_network():
-    network = small(AttentionReservoir, n_hidden=3)
-    again = AttentionReservoir(**network.settings())
-    again.load_state_dict(network.state_dict())
-    text = torch.from_numpy(TEXT)[None]
-    torch.testing.assert_close(again.encode(text)[0], network.encode(text)[0])
 
 
 @pytest.mark.parametrize("name", ["n_units", "n_hidden", "n_dims", "context"])

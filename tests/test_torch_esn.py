@@ -72,16 +72,6 @@ def test_a_matrix_is_gathered_or_multiplied_by_its_share_of_zeros() -> None:
         assert made.recurrence.backwards.is_dense is is_dense
 
 
-@pytest.mark.parametrize("kind", [EchoStateNetwork, EchoStateNetworkWithEmbedding])
-def test_text_read_in_pieces_is_text_read_at_once(kind: type) -> None:
-    made = network(kind)
-    whole, last = made.encode(tokens())
-    first, state = made.encode(tokens()[:, :5])
-    second, end = made.encode(tokens()[:, 5:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(end, last)
-
-
 @pytest.mark.parametrize("name", ["paper", "offsets", "small world", "half full", "traces"])
 @pytest.mark.parametrize("steps", [1, 64])
 def test_sequences_of_all_lengths_are_harvested_at_once(

@@ -50,16 +50,6 @@ def test_attention_is_torchs_own() -> None:
     torch.testing.assert_close(layer(x, None)[0], expected)
 
 
-def test_text_may_be_read_in_pieces() -> None:
-    network, tokens = small(), tokens_of(2, 12)
-    with torch.no_grad():
-        whole, end = network.encode(tokens)
-        first, state = network.encode(tokens[:, :5])
-        second, reached = network.encode(tokens[:, 5:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(reached, end)
-
-
 def test_distances_count_and_places_do_not() -> None:
     vectors = torch.randn(2, 4, 8)
     here, there = (_turned(vectors, first) for first in (0, 9))

@@ -64,40 +64,6 @@ def test_scores_are_those_of_transformers():
     torch.testing.assert_close(logits, expected)
 
 
-def test_text_may_be_read_in_pieces():
-    network = small()
-    tokens = torch.from_numpy(np.random.default_rng(1).integers(0, 11, size=(2, 12)))
-    with torch.no_grad():
-        whole, end = network.encode(tokens)
-        first, state = network.encode(tokens[:, :5])
-        kept = [keys.clone() for keys, _ in state]
-        second, reached = network.encode(tokens[:, 5:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(reached, end)
-    assert all(torch.equal(keys, was) for (keys, _), was in zip(state, kept, strict=True))
-
-
-def test_loss_falls_and_the_model_lives_in_a_folder(tmp_path):
-    network = small(dropout=0.0).train()
-    tokens = torch.arange(24).remainder(11).reshape(2, 12)
-    optimiser = torch.optim.AdamW(network.parameter_groups(0.01), lr=1e-2)
-    losses = []
-    for _ in range(40):
-        hidden, _ = network.encode(tokens[:, :-1])
-        loss = network.loss(hidden.flatten(0, 1), tokens[:, 1:].flatten()).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.2 * losses[0]
-    model = TorchLanguageModel(network, reset="never")
-    model.save(tmp_path / "model")
-    text = tokens.flatten().numpy()
-    assert load_model(tmp_path / "model").perplexity([text]) == pytest.approx(
-        model.perplexity([text]), rel=1e-6
-    )
-
-
 def test_long_text_is_read_in_windows_that_overlap():
     network = small()
     text = np.random.default_rng(2).integers(0, 11, size=31)

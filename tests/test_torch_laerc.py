@@ -70,16 +70,6 @@ def test_the_forward_pass_against_numpy(gradient):
         np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
-def test_text_may_be_read_in_pieces():
-    network = small()
-    text = torch.from_numpy(TEXT)
-    whole, end = network.encode(text)
-    first, state = network.encode(text[:, :4])
-    second, reached = network.encode(text[:, 4:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(reached, end)
-
-
 def test_a_new_network_is_near_the_identity():
     network = LayeredReservoirs(11, n_dims=4, n_layers=2)
     for layer in network.blocks:
@@ -184,14 +174,6 @@ def test_the_loss_falls(gradient):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.3 * losses[0]
-
-
-def test_settings_rebuild_the_network():
-    network = small(measure="norm", last_radius=0.95)
-    again = LayeredReservoirs.of_saved(network.settings(), {})
-    again.load_state_dict(network.state_dict())
-    text = torch.from_numpy(TEXT)
-    torch.testing.assert_close(again.encode(text)[0], network.encode(text)[0])
 
 
 def test_settings_are_checked():

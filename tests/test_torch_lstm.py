@@ -4,7 +4,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
 from esnlm.torch.networks.lstm import LSTM, GatedLayer  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -83,37 +82,6 @@ def test_size_is_that_of_papers_000_and_001():
     assert count == 53_614_673  # 54 million in table 3 of 000, 53 in table 1 of 001
     own = torch.nn.LSTM(512, 512, device="meta")
     assert count == 2 * 50257 * 512 + 50257 + sum(p.numel() for p in own.parameters())
-
-
-def test_text_may_be_read_in_pieces():
-    network = LSTM(9, n_units=6, n_layers=2).eval()
-    tokens = torch.arange(20).remainder(9)[None]
-    whole, end = network.encode(tokens)
-    first, state = network.encode(tokens[:, :7])
-    second, reached = network.encode(tokens[:, 7:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(reached, end)
-
-
-def test_loss_falls_and_the_model_lives_in_a_folder(tmp_path):
-    torch.manual_seed(2)
-    network = LSTM(9, n_units=12)
-    tokens = torch.arange(40).remainder(9).reshape(2, 20)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(80):
-        hidden, _ = network.encode(tokens[:, :-1])
-        loss = network.loss(hidden.flatten(0, 1), tokens[:, 1:].flatten()).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.3 * losses[0]
-    model = TorchLanguageModel(network, reset="never")
-    model.save(tmp_path / "model")
-    text = tokens.flatten().numpy()
-    again = TorchLanguageModel.load(tmp_path / "model")
-    assert again.perplexity([text]) == pytest.approx(model.perplexity([text]), rel=1e-6)
 
 
 @pytest.mark.parametrize(

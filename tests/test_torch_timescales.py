@@ -93,16 +93,6 @@ def test_long_timescales_outlive_bfloat16():
     np.testing.assert_allclose(c, np.exp(-300 / assigned), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", NETWORKS)
-def test_text_may_be_read_in_pieces(kind):
-    network = kind(11, **SMALL).eval()
-    whole, end = network.encode(TOKENS)
-    first, state = network.encode(TOKENS[:, :13])
-    second, reached = network.encode(TOKENS[:, 13:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-    torch.testing.assert_close(reached, end)
-
-
 @pytest.mark.parametrize("kind", [LSTM, *NETWORKS])
 def test_forget_gates_are_those_of_the_states(kind):
     torch.manual_seed(0)

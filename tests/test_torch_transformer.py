@@ -68,15 +68,6 @@ def test_positions_are_those_of_the_paper():
             np.testing.assert_allclose(found, [np.sin(angle), np.cos(angle)], atol=1e-5)
 
 
-def test_text_may_be_read_in_pieces():
-    network = small().eval()
-    text = torch.from_numpy(TEXT)[None]
-    whole, _ = network.encode(text)
-    first, state = network.encode(text[:, :5])
-    second, _ = network.encode(text[:, 5:], state)
-    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
-
-
 def test_gradients_against_finite_differences():
     network = small(n_dims=2, n_heads=1, n_layers=1, n_hidden=3, context=3, dropout=0.0).double()
     tokens = torch.from_numpy(TEXT[:6].reshape(2, 3))
@@ -92,28 +83,6 @@ def test_parameter_counts():
         d, f = 16, network.n_hidden
         assert count == network.n_layers * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d * 59 + 59
         assert count == pytest.approx(about, rel=0.22)
-
-
-def test_the_loss_falls():
-    network = small(n_dims=8)
-    windows = torch.from_numpy(np.tile(np.arange(11), 20)).unfold(0, 9, 1)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    losses = []
-    for _ in range(80):
-        loss = network.loss(network.last(windows[:, :8]), windows[:, 8]).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-
-
-def test_settings_rebuild_the_network():
-    network = small().eval()
-    again = CharacterTransformer(**network.settings()).eval()
-    again.load_state_dict(network.state_dict())
-    text = torch.from_numpy(TEXT)[None]
-    torch.testing.assert_close(again.encode(text)[0], network.encode(text)[0])
 
 
 def test_settings_are_checked():
