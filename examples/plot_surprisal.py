@@ -46,7 +46,7 @@ def exact(sentence: str) -> np.ndarray:
     bits = []
     for place, word in enumerate(words):
         chance = grammar.next_word_distribution(words[:place])[grammar.vocabulary.index(word)]
-        bits.append(-np.log2(chance) if chance else np.inf)
+        bits.append(np.log2(1 / chance) if chance else np.inf)
         if not chance:  # what the grammar forbids has no continuation
             break
     return np.array(bits)

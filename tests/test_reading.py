@@ -15,7 +15,7 @@ from small_models import reservoir_model as reservoir_of
 from esnlm import reading_times
 from esnlm.__main__ import main
 from esnlm.datasets import DIGESTS, load_natural_stories
-from esnlm.evaluation.reading import sentence_numbers
+from esnlm.evaluation.reading import MEASURES, sentence_numbers
 from esnlm.text.corpus import CorpusError
 
 NOISE = 10.0
@@ -125,6 +125,16 @@ def test_sentences_of_ones_own_are_followed() -> None:
         (lambda t: t.drop(columns="reading_time"), "no column 'reading_time': it has item, zone"),
         (lambda t: t.assign(word="the boy"), "row 1 of the corpus holds 'the boy', expected one"),
         (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
+        (
+            lambda t: t.assign(reading_time=[*map(str, t["reading_time"][:-1]), "301,5"]),
+            r"points, and NA where there is none, got '301,5' in row \d+ of the corpus",
+        ),
+        (lambda t: _of_readers(t, "reader", "zone"), "such as 1, stand there more than once"),
+        (lambda t: _of_readers(t, "zone", "reader"), "such as 1, stand there more than once"),
+        (
+            lambda t: t.assign(reading_time=t["reading_time"].where(t["item"] == 2)),
+            "0 words are left without item 2, too few for 13 predictors",
+        ),
         (lambda t: t.assign(item=1), "has 1 item, expected two at least"),
         (lambda t: t.assign(reading_time=250.0), "must vary from word to word, got 250 for all"),
         (lambda t: t.sort_values("zone"), "of each item must follow each other in the corpus"),
@@ -147,6 +157,13 @@ def test_a_corpus_with_something_wrong_is_refused(change: Any, message: str) -> 
         reading_times(ngrams(), change(corpus()))
 
 
+def _of_readers(words: pd.DataFrame, *order: str) -> pd.DataFrame:
+    """Return times of three readers in some order, of whom one has skipped words."""
+    table = pd.concat([words.assign(reader=name) for name in "abc"])
+    table = table.drop(table.index[table["reader"].eq("b") & table["zone"].isin([3, 40, 41])])
+    return table.sort_values(["item", *order], ignore_index=True)
+
+
 def test_models_have_names() -> None:
     with pytest.raises(ValueError, match="models must be models or tables by name, got "):
         reading_times([ngrams()], corpus())
@@ -164,6 +181,14 @@ def test_frequencies_and_keys_are_asked_for() -> None:
         reading_times(ngrams_of(tokenizer=of_bytes()), corpus())
     with pytest.raises(ValueError, match=r"needs surprisal_bits and the keys of the corpus"):
         reading_times({"n": ngrams(), "t": pd.DataFrame({"item": [1]})}, corpus())
+    words = corpus()
+    table = words[["item", "zone", "word"]].assign(surprisal_bits=1.0)
+    for change, message in (
+        ({"zone": words["zone"] + 1}, "the table of surprisals has '.*' where the corpus has '.*'"),
+        ({"surprisal_bits": np.inf}, "surprisal_bits of a table must be finite, got inf"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reading_times({"n": ngrams(), "t": table.assign(**change)}, words)
     table = pd.DataFrame({"item": [1, 1], "surprisal_bits": [1.0, 2.0]})
     with pytest.raises(ValueError, match="name a word more than once"):
         reading_times({"n": ngrams(), "t": table}, corpus())
@@ -251,3 +276,12 @@ def test_keys_of_a_table_may_be_floats_as_where_a_column_has_gaps() -> None:
     pd.testing.assert_frame_equal(gains, of_floats)
     with pytest.raises(ValueError, match=r"share no word by item, zone: \['11\\t1'\] and"):
         reading_times({"n": ngrams(), "t": table.assign(item=table["item"] + 10)}, words)
+
+
+def test_words_that_a_table_has_not_are_left_out(caplog: Any) -> None:
+    words = corpus()
+    table = reading_times(ngrams(), words).words[["item", "zone", "word", *MEASURES]]
+    table.loc[20, MEASURES[1]] = np.nan
+    gains = reading_times({"t": table.drop(index=40)}, words, counts=DOCS, lags=0).gains
+    assert gains["n_words"].unique() == len(words) - 2
+    assert f"1 of {len(words)} words have no row in a table of surprisals" in caplog.text

@@ -94,6 +94,8 @@ def test_units_other_than_words_keep_columns_too() -> None:
         ("excel.csv --column text", "excel.csv separates its columns by ';', expected ','"),
         ("tabs.csv --column text", "tabs.csv separates its columns by '\\t', expected ','"),
         ("excel.tsv --column text", "excel.tsv separates its columns by ';', expected '\\t'"),
+        ("twice.csv --column text", "twice.csv names the column 'text' twice: rename one"),
+        ("stimuli.csv --column sentence --counts words.csv", "is a table, and counts are of a"),
         ("blank.csv --column text", "row 2: column 'text' is empty"),
         ("stimuli.csv --column sentence --lags 4", "lags must be at most 3, got 4"),
     ],
@@ -104,6 +106,7 @@ def test_bad_tables_are_refused_and_leave_nothing(
     Path("pairs.jsonl").write_text("{}\n")
     Path("clash.csv").write_text("rank,text\n1,the boy\n")
     Path("empty.csv").write_text("item,text\n")
+    Path("twice.csv").write_text("text,,,text\nthe boy,,,the dog\n")
     for name, text in ("excel.csv", "1;a, b\n"), ("tabs.csv", "1\ta\n"), ("excel.tsv", "1;a\n"):
         Path(name).write_text(f"item{text[1]}text\n{text}")
     Path("blank.csv").write_text("item,text\n1,the\n2, \n")

@@ -7,6 +7,7 @@ mean reading times: with the surprisal of the word and of the words before, and 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from esnlm.models.surprisal import log_frequencies, word_counts
 from esnlm.models.text_words import bare_word
 from esnlm.text.corpus import CorpusError
 from esnlm.utils.arrays import Array, Bools, Floats
+from esnlm.utils.messages import log
 from esnlm.utils.validation import Count
 
 #: Columns of a corpus: the text that a word belongs to, the word, its mean reading time.
@@ -109,10 +111,13 @@ def reading_times(
     words = _with_baseline(words, counts, n_baseline)
     of_baseline = (*_BASELINE, *_PRODUCTS) if quadratic else _BASELINE
     tables = {name: _with_surprisal(words, model, context, lags) for name, model in named.items()}
-    predictors = [*_lagged([*_BASELINE, *_CONTROLS], n_baseline), *_lagged(MEASURES[:1], lags)]
+    predictors = [TIME, *_lagged([*_BASELINE, *_CONTROLS], n_baseline), *_lagged(MEASURES, lags)]
     complete = np.logical_and.reduce(
-        [table[[TIME, *predictors]].notna().all(axis=1) for table in tables.values()]
-        + [_is_known(table, lags) for table in tables.values()]
+        [
+            table[table.columns.intersection(predictors)].notna().all(axis=1)
+            & _is_known(table, lags)
+            for table in tables.values()
+        ]
     )
     if complete.sum() < 100:
         raise ValueError(
@@ -155,10 +160,14 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
             f"row {wrong[0] + 1} of the corpus holds {words[WORD][wrong[0]]!r}, "
             "expected one word a row"
         )
-    try:
-        words[TIME] = words[TIME].replace(["", "NA"], np.nan).astype(float)
-    except ValueError as error:
-        raise CorpusError(f"{TIME} must hold numbers: {error}") from error
+    fields = words[TIME].replace(["", "NA", "NaN", "nan"], np.nan)
+    words[TIME] = pd.to_numeric(fields, errors="coerce").astype(float)
+    if (is_text := words[TIME].isna() & fields.notna()).any():
+        row = int(is_text.argmax())
+        raise CorpusError(
+            f"{TIME} must hold numbers with decimal points, and NA where there is none, got"
+            f" {fields[row]!r} in row {row + 1} of the corpus"
+        )
     if np.isinf(words[TIME]).any():
         raise CorpusError(f"{TIME} must hold finite numbers, or NaN where there is none, got inf")
     n_items = words[ITEM].nunique()
@@ -167,14 +176,17 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
     if (times := words[TIME].dropna().unique()).size == 1:
         raise CorpusError(f"{TIME} must vary from word to word, got {times[0]:g} for all")
     _check_order(words, [ITEM])
+    texts = words.groupby(ITEM, sort=False, observed=True)[WORD]
+    if texts.agg(lambda text: _is_read_again(text.tolist())).mean() > 0.5:
+        raise CorpusError(
+            f"the words of most items, such as {words[ITEM][0]}, stand there more than once:"
+            " expected a row a word, with the mean of its times over readers"
+        )
     if "sentence" in words:
         _check_order(words, [ITEM, "sentence"])
     else:
         words["sentence"] = np.concatenate(
-            [
-                [*sentence_numbers(part.tolist())]
-                for _, part in words.groupby(ITEM, sort=False)[WORD]
-            ]
+            [[*sentence_numbers(part.tolist())] for _, part in texts]
         )
     return words
 
@@ -184,8 +196,19 @@ def _check_order(words: pd.DataFrame, keys: list[str]) -> None:
     groups = words.groupby(keys, sort=False, observed=True).ngroup()
     if not groups.is_monotonic_increasing:  # they are numbered as they come
         raise CorpusError(
-            f"the words of each {keys[-1]} must follow each other in the corpus: sort the rows"
+            f"the words of each {keys[-1]} must follow each other in the corpus: sort the rows, and"
+            " where each reader has some, give the mean over readers first"
         )
+
+
+def _is_read_again(words: Sequence[str]) -> bool:
+    """Return whether a text begins again, or repeats each word, as in times of several readers."""
+    n_words = len(words)
+    repeats = 3 * sum(a == b for a, b in pairwise(words)) > n_words
+    return repeats or any(
+        words[start : start + 50] == words[: min(50, n_words - start)]
+        for start in range(2, n_words // 2 + 1)
+    )
 
 
 def sentence_numbers(words: Sequence[str]) -> Iterator[int]:
@@ -297,6 +320,23 @@ def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
             " and the table a column that numbers the words of an item"
         )
     by_key = surprisals.set_index(other)
+    if WORD in surprisals:
+        theirs, ours = (
+            each.dropna().astype(str).str.strip().map(bare_word)
+            for each in (own.map(by_key[WORD]), words[WORD])
+        )
+        if (differ := theirs != ours[theirs.index]).any():
+            row: Any = differ.idxmax()
+            raise ValueError(
+                f"the table of surprisals has {by_key[WORD][own[row]]!r} where the corpus has"
+                f" {words[WORD][row]!r}, by {', '.join(map(str, keys))} {own[row]!r}: number the"
+                " words alike, or leave out its words"
+            )
+    for name in columns:
+        if np.isinf(by_key[name].astype(float)).any():
+            raise ValueError(f"{name} of a table must be finite, got inf: leave such fields empty")
+    if n_missing := len(words) - own.isin(other).sum():
+        log.warning(f"{n_missing} of {len(words)} words have no row in a table of surprisals")
     return words.assign(**{name: own.map(by_key[name]) for name in columns})
 
 
@@ -316,6 +356,12 @@ def _gains(
     times, items = table[TIME].to_numpy(), table[ITEM].to_numpy()
     without, full = (table[names].to_numpy(float) for names in ([*baseline], [*baseline, *more]))
     everything = np.ones(len(times), dtype=bool)
+    for item, part in table.groupby(ITEM, sort=False, observed=True):
+        if (n_words := len(table) - len(part)) <= full.shape[1] + 1:
+            raise ValueError(
+                f"{n_words} words are left without item {item}, too few for {full.shape[1]}"
+                " predictors: lower lags, or give times of more items"
+            )
 
     def gain(train: Bools, test: Bools) -> Floats:
         return np.asarray(

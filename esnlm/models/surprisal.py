@@ -245,5 +245,11 @@ def _text_of_file(text: Any) -> Any:
     """Return the documents of a file that is named; anything else as it is."""
     one_word = isinstance(text, str) and not re.search(r"\s", text.strip())
     if isinstance(text, Path) or (one_word and (Path(text).exists() or re.search(r"[./]", text))):
+        from esnlm.text.stimuli import is_table
+
+        if is_table(text):
+            raise ValueError(
+                f"{text} is a table, and counts are of a text: in Python give its numbers by word"
+            )
         return TextCorpus([str(text)])
     return text

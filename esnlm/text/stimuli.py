@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,9 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 text = file.read()
                 check_separator(path, text.partition("\n")[0], separator)
-                table = pd.read_csv(
-                    StringIO(text), sep=separator, dtype=str, keep_default_na=False, index_col=False
-                )
+                read: Any = partial(pd.read_csv, sep=separator, dtype=str, keep_default_na=False)
+                names = read(StringIO(text), header=None, nrows=1).iloc[0]
+                table = read(StringIO(text), index_col=False)
         except pd.errors.ParserWarning:
             raise CorpusError(
                 f"{path} has more fields in its rows than in its header: quote texts that hold"
@@ -63,6 +64,8 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
             reason = " ".join(str(error).split())
             raise CorpusError(f"{path} is no table of a header and rows: {reason}") from error
     table.columns = table.columns.str.removeprefix("\ufeff")
+    if (twice := names.duplicated() & names.ne("")).any():
+        raise CorpusError(f"{path} names the column {names[twice].iloc[0]!r} twice: rename one")
     if table.empty:
         raise CorpusError(f"{path} has no row below its header")
     if separator == "\t" and (holds_tabs := table.apply(_hold_tabs).any(axis=1)).any():
