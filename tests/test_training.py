@@ -22,6 +22,7 @@ from esnlm import (
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
+    TokenGatedReadout,
     WordFeatures,
 )
 from esnlm.__main__ import main
@@ -45,6 +46,7 @@ READOUTS = {
     "low rank, direct": LowRankReadout(
         n_components=4, n_frequent=2, n_classes=2, n_direct=2, n_ngrams=3, random_state=0
     ),
+    "token gated": TokenGatedReadout(n_direct=2),
     "mixture": MixtureOfExpertsReadout(n_experts=2, max_iter=2, buffer_size=1500, random_state=0),
     "factored": ClassFactoredReadout(n_classes=3, buffer_size=900, random_state=0),
     "factored jointly": ClassFactoredReadout(

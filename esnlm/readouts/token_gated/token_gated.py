@@ -197,7 +197,8 @@ class TokenGatedReadout(StreamingReadout):
         counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
         frequencies = frequencies_of(self._targets)
         self._passes = GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
-        if self.n_direct:
+        if self.ngrams_ is not None:
+            self.ngrams_.settle()  # tables of a checkpoint may lack the last rows counted
             self._passes.offset[:] = 0  # n-grams begin with the frequencies
         return self._passes
 
