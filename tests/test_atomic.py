@@ -17,7 +17,7 @@ from esnlm import NgramLanguageModel
 from esnlm.__main__ import main
 from esnlm.loading import load_model
 from esnlm.storage.atomic import file_aside, folder_aside, locked, put_in_place, write_whole
-from esnlm.storage.results import write_rows
+from esnlm.storage.results import results, write_rows
 
 EVALUATE = ["evaluate", "model", "text", "--csv"]
 
@@ -222,6 +222,28 @@ def test_a_new_file_has_the_mode_of_any_other():
     write_whole(Path("a"), "")
     Path("b").touch()
     assert Path("a").stat().st_mode == Path("b").stat().st_mode
+
+
+def test_what_is_replaced_keeps_its_mode():
+    Path("old").write_text("old")
+    Path("folder").mkdir()
+    Path("old").chmod(0o640)
+    Path("folder").chmod(0o750)
+    write_whole(Path("old"), "new")
+    with folder_aside(Path("folder")):
+        pass
+    assert [Path(name).stat().st_mode & 0o777 for name in ("old", "folder")] == [0o640, 0o750]
+
+
+def test_what_is_protected_is_not_replaced(monkeypatch):
+    Path("old").write_text("old")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as nothing is to an administrator
+    with pytest.raises(PermissionError, match=r"protected from writing: '.*old'"):
+        write_whole(Path("old"), "new")
+    message = "cannot write old: it is protected from writing; name a file in a folder"
+    with pytest.raises(ValueError, match=message), results([(Path("old"), None)], overwrite=True):
+        pass
+    assert Path("old").read_text() == "old"
 
 
 def test_a_folder_that_cannot_be_replaced_stays(monkeypatch):

@@ -81,7 +81,7 @@ def file_aside(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _make_public(aside, 0o666)
+            _make_public(aside, target, 0o666)
             put_in_place(aside, target)
         finally:
             aside.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> I
             check(target)
         aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.esnlm-", dir=target.parent))
         try:
-            _make_public(aside, 0o777)
+            _make_public(aside, target, 0o777)
             yield aside
             if check:
                 check(target)
@@ -125,10 +125,10 @@ def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> I
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _make_public(path: Path, mode: int) -> None:
-    """Give a temporary file or folder, which is private, the mode of any new one."""
+def _make_public(path: Path, target: Path, mode: int) -> None:
+    """Give a temporary file or folder, which is private, the mode of its target, or a new one's."""
     os.umask(mask := os.umask(0))
-    path.chmod(mode & ~mask)
+    path.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else mode & ~mask)
 
 
 def put_in_place(new: Path, target: Path) -> None:
@@ -231,6 +231,8 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(target))
         if not target.parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(target.parent))
+        if target.exists() and not os.access(target, os.W_OK):  # a rename would not mind
+            raise PermissionError(errno.EACCES, "it is protected from writing", str(target))
         lock = FileLock(place, is_singleton=True)
         try:
             lock.acquire(timeout=-1 if wait else 0)
