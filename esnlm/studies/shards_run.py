@@ -111,16 +111,12 @@ def parameter_counts(model: LanguageModel) -> dict[str, int]:
     units = len(reservoir.leak_rate_)
     biases = int(np.count_nonzero(reservoir.bias_))
     frozen = sum(int(np.prod(matrix.shape)) for matrix in weights) + units
-    set_ones = sum(_nonzero(matrix) for matrix in weights) + units
+    set_ones = sum(int((matrix != 0).sum()) for matrix in weights) + units
     return {
         "n_parameters": trained,
         "n_parameters_total": trained + frozen + (units if biases else 0),
         "n_parameters_nonzero": trained + set_ones + biases,
     }
-
-
-def _nonzero(matrix: Any) -> int:
-    return int(matrix.count_nonzero() if hasattr(matrix, "nnz") else np.count_nonzero(matrix))
 
 
 def _fitted(setting: Mapping[str, Any], folder: Path, stop: Any) -> dict[str, Any]:

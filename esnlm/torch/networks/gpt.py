@@ -105,7 +105,8 @@ class _Layer(nn.Module):
         read = self.reads(self.norm(x)).unflatten(-1, (3, self.n_heads, -1))
         queries, keys, values = read.permute(2, 0, 3, 1, 4)
         first = 0 if cache is None else cache[0].shape[2]
-        queries, keys = (_turned(_normed(each), first) for each in (queries, keys))
+        normed = (functional.rms_norm(each, each.shape[-1:]) for each in (queries, keys))
+        queries, keys = (_turned(each, first) for each in normed)
         if cache is not None:
             keys, values = (torch.cat(pair, 2) for pair in zip(cache, (keys, values), strict=True))
         future = torch.ones(x.shape[1], keys.shape[2], dtype=torch.bool, device=x.device)
@@ -115,11 +116,6 @@ class _Layer(nn.Module):
         heads = scores.softmax(dim=-1).to(values.dtype) @ values
         x = x + self.drop(self.out(heads.transpose(1, 2).flatten(2)))
         return x + self.drop(self.block(x)), (keys, values)
-
-
-def _normed(vectors: Tensor) -> Tensor:
-    """Return vectors (..., d) of root mean square one."""
-    return functional.rms_norm(vectors, vectors.shape[-1:])
 
 
 def _turned(vectors: Tensor, first: int) -> Tensor:
