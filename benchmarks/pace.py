@@ -9,6 +9,7 @@ the row is the time of its steps: that of 96 steps less that of 16.
 """
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -34,9 +35,7 @@ def main() -> None:
             "train": [(*train, "{}-words")],
             "train --model esn+mlp, steps": [(*of_steps, f"steps={n}") for n in STEPS],
             "evaluate, esn+mlp": [("evaluate", "{}-mlp", held_out)],
-            "elman --seeds 1": [
-                ("elman", "--seeds", "1", "--jobs", "1", "--overwrite", "--out", "{}")
-            ],
+            "elman --seeds 1": [("elman", "--seeds", "1", "--jobs", "1", "--out", "{}")],
         }
         rows = [
             measured.row(name, some)
@@ -72,6 +71,7 @@ class Clones:
             "OMP_NUM_THREADS": "1",
             "NUMBA_NUM_THREADS": "1",
         }
+        shutil.rmtree(self.scratch / version, ignore_errors=True)
         parts = [part.replace("{}", version) for part in command]
         process = subprocess.Popen(
             [sys.executable, "-m", "esnlm", *parts],

@@ -29,17 +29,37 @@ def shift_rows(Z):
 
 
 @kernel
-def normalise_rows(E, sums):
-    """Divide each row of E (n, V) by its sum, in place; sums (n,) receives those."""
+def normalise_rows(E):
+    """Divide each row of E (n, V) by its sum, in place."""
     for i in range(E.shape[0]):
         row = E[i]
         total = row[0] * 0
         for v in range(row.shape[0]):
             total += row[v]
-        sums[i] = total
         scale = 1 / total
         for v in range(row.shape[0]):
             row[v] *= scale
+
+
+@kernel
+def residual_rows(E, targets, residual, losses):
+    """Divide rows of E (n, V) by their sums, in place: probabilities p of ``targets`` (n,).
+
+    ``residual`` (n, V) receives p less one at the target, ``losses`` (n,) the target's -log p, 1e4
+    where p is zero.
+    """
+    for i in range(E.shape[0]):
+        row, rest = E[i], residual[i]
+        total = row[0] * 0
+        for v in range(row.shape[0]):
+            total += row[v]
+        scale = 1 / total
+        for v in range(row.shape[0]):
+            row[v] *= scale
+            rest[v] = row[v]
+        p = row[targets[i]]
+        losses[i] = -np.log(p) if p > 0 else 1e4
+        rest[targets[i]] = p - 1
 
 
 @kernel

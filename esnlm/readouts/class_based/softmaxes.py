@@ -5,6 +5,7 @@ from operator import iadd
 
 import numpy as np
 
+from esnlm.kernels.rows import add_class_variances
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.class_based.word_factors import TASKS, ClassLayout, WordFactors
 from esnlm.readouts.softmax.loss import discount, log_softmax, logits, residuals
@@ -109,10 +110,10 @@ class ClassSoftmax(Stateful):
         rows = min(_TILE, rows_within(_TILE_BYTES, self.weights.shape[1], np.float32))
         parts = map_tiles(tile, range(0, len(Z), rows), n_threads)
         # Tiles are added in their order: the sums do not depend on the threads.
-        gradient, *rest = (reduce(iadd, arrays) for arrays in zip(*parts, strict=True))
+        gradient, variances, *of_gate = (reduce(iadd, each) for each in zip(*parts, strict=True))
         size = warmed_up(rate, self.n_steps) / len(Z)
         if self.gated:
-            variances, gate_gradient = rest
+            gate_gradient = of_gate[0]
             gate_gradient *= np.float32(size)
             heavy_ball(self.gate, self.gate_velocity, gate_gradient, self.momentum)
             if self.n_experts > 1:
@@ -120,9 +121,6 @@ class ClassSoftmax(Stateful):
                 common = by_expert.sum(axis=1, keepdims=True)
                 by_expert *= np.float32(np.sqrt(self.n_experts))
                 by_expert += common
-        else:
-            mean, squares = rest
-            variances = (mean - squares).astype(np.float64)
         rates = class_rates(self.variances, variances / len(Z), self.n_steps, size)
         rates = np.tile(rates, self.n_experts)
         gradient *= rates
@@ -136,13 +134,15 @@ class ClassSoftmax(Stateful):
     def _derivatives(
         self, Z: Array, classes: Ints, discounts: tuple[Array, Array] | None, in_z: Array | None
     ) -> tuple[Array, ...]:
-        """Gradient of the summed loss in the weights, and sums of p and p² by class."""
+        """Gradient of the summed loss in the weights, and sums of p (1 - p) by class."""
         _, P, R = residuals(_linear(Z, self.weights), classes)
         if discounts is not None:
             discount(R, classes, *discounts)
         if in_z is not None:
             np.matmul(R, self.weights[:-1].T, out=in_z)
-        return _gradient(Z, R), P.sum(axis=0), np.einsum("iv,iv->v", P, P)
+        variances = np.zeros(P.shape[1])
+        add_class_variances(variances, P)
+        return _gradient(Z, R), variances
 
     def _mixture_derivatives(self, Z: Array, classes: Ints) -> tuple[Array, ...]:
         """Gradients of the summed loss in weights and gate; sums of r p (1 - p) in between."""

@@ -27,7 +27,7 @@ def softmax(Z: Array) -> Array:
     """Logits Z (n, V) -> probabilities, in place; returns Z."""
     kernels.shift_rows(Z)
     np.exp(Z, out=Z)
-    kernels.normalise_rows(Z, np.empty(len(Z), dtype=Z.dtype))
+    kernels.normalise_rows(Z)
     return Z
 
 
@@ -81,14 +81,10 @@ def residuals(Z: Array, targets: Array) -> tuple[Array, ...]:
     t given as columns (n,).
     """
     kernels.shift_rows(Z)
-    sums = np.empty(len(Z), dtype=Z.dtype)
-    at = np.arange(len(Z)), targets
-    of_targets = np.maximum(Z[at], _NEVER)
     np.exp(Z, out=Z)
-    kernels.normalise_rows(Z, sums)
-    R = Z.copy()
-    R[at] -= 1
-    return np.log(sums) - of_targets, Z, R
+    R, losses = np.empty_like(Z), np.empty(len(Z), dtype=Z.dtype)
+    kernels.residual_rows(Z, targets, R, losses)
+    return losses, Z, R
 
 
 def discount(R: Array, targets: Array, shares: Array, backoff: Array | float) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.kernels import rows as kernels
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import logits, mean_loss, residuals
@@ -140,8 +141,7 @@ def batch_gradient(
     loss = 0.0
     gradient = np.zeros_like(weights)
     offset_gradient = np.zeros(len(intercept), dtype=np.float32)
-    squares = np.zeros(len(intercept))
-    mean = np.zeros(len(intercept))
+    variances = np.zeros(len(intercept))
     rows = rows_within(_LOGIT_BYTES, len(intercept), np.float32)
     for start in range(0, len(X), rows):
         x = np.asarray(X[start : start + rows], dtype=np.float32)
@@ -149,9 +149,8 @@ def batch_gradient(
         loss += float(losses.sum())
         gradient += (R.T @ x).T
         offset_gradient += R.sum(axis=0)
-        mean += P.sum(axis=0)
-        squares += np.einsum("iv,iv->v", P, P)
-    return loss, gradient, offset_gradient, mean - squares
+        kernels.add_class_variances(variances, P)
+    return loss, gradient, offset_gradient, variances
 
 
 def batch_rows(n_units: int) -> int:

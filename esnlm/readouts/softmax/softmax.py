@@ -33,7 +33,7 @@ _AUTO_WORK = 1 << 31
 _SHARES_OF_RATE = 1.0, 0.3, 0.1, 0.03
 _DIVERGED = 1.1
 # Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
-_WARM_PASSES = 16
+_WARM_PASSES = 4
 _NEWTON = OneOf(("auto", "newton-cg"))
 
 
