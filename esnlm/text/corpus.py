@@ -34,6 +34,8 @@ _LONGEST_LINE = 1 << 22
 _PART = re.compile(r"(?s).{1,65535}(?: |\Z)|.+?(?: |\Z)")
 #: Bytes that the files of an archive may have together.
 LARGEST_ARCHIVE = 1 << 28
+#: How the names of archives end that `unpacked` reads.
+ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 
 class CorpusError(ValueError):

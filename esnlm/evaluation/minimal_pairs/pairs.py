@@ -13,10 +13,9 @@ from typing import BinaryIO, cast
 
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
-from esnlm.text.corpus import CorpusError, is_hidden, unpacked
+from esnlm.text.corpus import ARCHIVES, CorpusError, is_hidden, unpacked
 from esnlm.text.stimuli import check_separator
 
-_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 _LINES = (".jsonl",)
 _TABLES = (".csv", ".tsv", ".tab")
 #: The file of CLiMP that has no header and no labels: good and bad sentences by turns.
@@ -69,7 +68,7 @@ def pair_files(path: Path) -> list[Path]:
         raise PairsError(f"{path} {what}" if path.exists() else f"no such file or folder: {path}")
     files = [file for file in sorted(path.rglob("*")) if not is_hidden(file.relative_to(path))]
     lines = [file for file in files if _plain(file.name).endswith(_LINES)]
-    archives = [file for file in files if file.parent == path and file.name.endswith(_ARCHIVES)]
+    archives = [file for file in files if file.parent == path and file.name.endswith(ARCHIVES)]
     tables = [f for f in files if _plain(f.name).endswith(_TABLES) or is_agreement(f)]
     files = lines or (archives if len(archives) == 1 else tables)
     if not files:
@@ -94,7 +93,7 @@ def _places(path: Path, fields: Mapping[str, str]) -> Iterator[tuple[str, Pair]]
 
 def _opened(file: Path) -> Iterator[tuple[str, BinaryIO]]:
     """Yield the name and bytes of a file, or of those in an archive."""
-    if file.name.endswith(_ARCHIVES):
+    if file.name.endswith(ARCHIVES):
         for suffixes in (_LINES, _TABLES):
             members = list(_members(file, suffixes))
             yield from ((name, io.BytesIO(data)) for name, data in members)

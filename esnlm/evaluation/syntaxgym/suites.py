@@ -8,9 +8,7 @@ from typing import Any
 from esnlm.evaluation.syntaxgym.formulas import Formula, FormulaError
 from esnlm.storage.json_files import parsed_json, read_bytes
 from esnlm.text.backends import checked_text
-from esnlm.text.corpus import CorpusError, is_hidden, unpacked
-
-_ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+from esnlm.text.corpus import ARCHIVES, CorpusError, is_hidden, unpacked
 
 
 class SuiteError(ValueError):
@@ -66,13 +64,13 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
         files = [
             file for file in sorted(path.rglob("*.json")) if not is_hidden(file.relative_to(path))
         ]
-        files = files or [file for file in sorted(path.iterdir()) if file.name.endswith(_ARCHIVES)]
+        files = files or [file for file in sorted(path.iterdir()) if file.name.endswith(ARCHIVES)]
     elif path.exists():
         files = [path]
     else:
         raise SuiteError(f"no such file or folder: {path}")
     for file in files:
-        if not file.name.endswith(_ARCHIVES):
+        if not file.name.endswith(ARCHIVES):
             yield str(file), read_bytes(file)
             continue
         try:

@@ -71,7 +71,7 @@ class Information(NamedTuple):
     scale: float
 
 
-def information(tokens: Ints64, n_distances: int = 20, longest: int = 1000) -> Information:
+def information(tokens: Ints64, longest: int = 1000) -> Information:
     """Estimate what a token says of one that follows at a distance.
 
     Entropies are Grassberger's (2003), as in Lin & Tegmark. Of many words most pairs are rare, and
@@ -82,7 +82,7 @@ def information(tokens: Ints64, n_distances: int = 20, longest: int = 1000) -> I
     longest = min(longest, len(tokens) // 2)
     if longest < 1:
         raise ValueError(f"mutual information needs a text of 2 words or more, got {len(tokens)}")
-    distances = np.unique(np.geomspace(1, longest, n_distances).round().astype(np.int64))
+    distances = np.unique(np.geomspace(1, longest, 20).round().astype(np.int64))
     shuffled = np.random.default_rng(0).permutation(tokens)
     estimates, noise = (
         np.array([_mutual(each, distance) for distance in distances.tolist()])
