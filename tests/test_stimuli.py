@@ -86,6 +86,7 @@ def test_units_other_than_words_keep_columns_too() -> None:
         ("none.csv --column text", "no such file: none.csv"),
         ("stimuli.csv --word-column sentence", "must hold one word a row, got 'the boy, he sees'"),
         ("words.csv --word-column word --group story", "no column 'story': it has zone, item"),
+        ("readers.csv --word-column word --group item", "hold their words more than once: of sev"),
         ("words.csv --group item", "--group needs --word-column NAME"),
         ("words.csv --column word --word-column word", "give one of them"),
         ("words.csv --word-column word --unit token", "rows of words, got --unit token"),
@@ -106,6 +107,8 @@ def test_bad_tables_are_refused_and_leave_nothing(
     Path("pairs.jsonl").write_text("{}\n")
     Path("clash.csv").write_text("rank,text\n1,the boy\n")
     Path("empty.csv").write_text("item,text\n")
+    rows = [f"{who},{item},{word}" for who in "ab" for item in "12" for word in ("the", "boy")]
+    Path("readers.csv").write_text("\n".join(["reader,item,word", *rows]) + "\n")
     Path("twice.csv").write_text("text,,,text\nthe boy,,,the dog\n")
     for name, text in ("excel.csv", "1;a, b\n"), ("tabs.csv", "1\ta\n"), ("excel.tsv", "1;a\n"):
         Path(name).write_text(f"item{text[1]}text\n{text}")

@@ -7,7 +7,6 @@ mean reading times: with the surprisal of the word and of the words before, and 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from sklearn.linear_model import LinearRegression
 from esnlm.models.surprisal import log_frequencies, word_counts
 from esnlm.models.text_words import bare_word
 from esnlm.text.corpus import CorpusError
+from esnlm.text.stimuli import is_read_again
 from esnlm.utils.arrays import Array, Bools, Floats
 from esnlm.utils.messages import log
 from esnlm.utils.validation import Count
@@ -177,7 +177,7 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
         raise CorpusError(f"{TIME} must vary from word to word, got {times[0]:g} for all")
     _check_order(words, [ITEM])
     texts = words.groupby(ITEM, sort=False, observed=True)[WORD]
-    if texts.agg(lambda text: _is_read_again(text.tolist())).mean() > 0.5:
+    if texts.agg(lambda text: is_read_again(text.tolist())).mean() > 0.5:
         raise CorpusError(
             f"the words of most items, such as {words[ITEM][0]}, stand there more than once:"
             " expected a row a word, with the mean of its times over readers"
@@ -199,16 +199,6 @@ def _check_order(words: pd.DataFrame, keys: list[str]) -> None:
             f"the words of each {keys[-1]} must follow each other in the corpus: sort the rows, and"
             " where each reader has some, give the mean over readers first"
         )
-
-
-def _is_read_again(words: Sequence[str]) -> bool:
-    """Return whether a text begins again, or repeats each word, as in times of several readers."""
-    n_words = len(words)
-    repeats = 3 * sum(a == b for a, b in pairwise(words)) > n_words
-    return repeats or any(
-        words[start : start + 50] == words[: min(50, n_words - start)]
-        for start in range(2, n_words // 2 + 1)
-    )
 
 
 def sentence_numbers(words: Sequence[str]) -> Iterator[int]:

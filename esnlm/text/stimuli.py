@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,16 @@ def column_of(table: pd.DataFrame, name: str, path: str | Path) -> Any:
     return table[name]
 
 
+def is_read_again(words: Sequence[str]) -> bool:
+    """Return whether a text begins again, or repeats each word, as in times of several readers."""
+    n_words = len(words)
+    repeats = 3 * sum(a == b for a, b in pairwise(words)) > n_words
+    return repeats or any(
+        words[start : start + 50] == words[: min(50, n_words - start)]
+        for start in range(2, n_words // 2 + 1)
+    )
+
+
 def read_texts(path: str | Path, column: str, encoding: str = "utf-8") -> Stimuli:
     """Return the texts in a column of a table."""
     table = read_table(path, encoding)
@@ -114,7 +125,8 @@ def read_words(
 ) -> Stimuli:
     """Return the texts of the words in a column of a table; those of a group are one text.
 
-    Words of a group follow each other in the order of the rows.
+    Words of a group follow each other in the order of the rows. Raises CorpusError where most
+    groups hold their words more than once.
     """
     table = read_table(path, encoding)
     words = column_of(table, column, path).str.strip()
@@ -132,4 +144,9 @@ def read_words(
     for _, part in groups:
         texts.append(" ".join(words[part.index]))
         keys.append(list(others.loc[part.index].itertuples(index=False, name=None)))
+    if 2 * sum(is_read_again(text.split()) for text in texts) > len(texts):
+        raise CorpusError(
+            f"{path}: most texts, such as {texts[0]!r:.60}, hold their words more than once: of"
+            " several readers name their column in --group too"
+        )
     return Stimuli(texts, tuple(map(str, others)), keys, by_word=True)
