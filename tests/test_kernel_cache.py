@@ -73,6 +73,17 @@ def test_kernels_are_cached_in_the_folder_of_the_user(package: Path) -> None:
     assert files_in(package) == sources  # so that an uninstall leaves no folder
 
 
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "other"])
+def test_a_damaged_cache_is_made_anew(package: Path, suffix: str, damage: str) -> None:
+    assert run(package, CALL) == ["2 0"]
+    (file,) = (package.parent.parent / "home").rglob(f"*.{suffix}")
+    content = {"empty": b"", "cut": file.read_bytes()[:-20], "other": b"no pickle"}
+    file.write_bytes(content[damage])
+    assert run(package, CALL) == ["2 0"]
+    assert run(package, CALL) == ["2 1"]
+
+
 @pytest.mark.parametrize("where", ["absolute", "relative"])
 def test_numba_cache_dir_is_used_where_it_is_set(package: Path, tmp_path: Path, where: str) -> None:
     folder, before = tmp_path / "work" / "of numba", files_in(tmp_path)

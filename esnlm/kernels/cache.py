@@ -66,7 +66,7 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 
 class KernelCache(caching.FunctionCache):
-    """Cache of a kernel, empty where its files cannot be read or written."""
+    """Cache of a kernel, empty where its files cannot be read or written, or are damaged."""
 
     _impl_class = _Implementation
 
@@ -78,12 +78,18 @@ class KernelCache(caching.FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load the kernel of a signature, or return None where that is impossible."""
-        with suppress(OSError):
+        try:
             return super().load_overload(sig, target_context)
+        except OSError:
+            return None
+        except Exception:  # pickle's: a power cut or a full disk leaves files that are cut
+            with suppress(OSError):
+                self.flush()
+            return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Save the kernel of a signature, unless its file cannot be written."""
-        with suppress(OSError):
+        """Save the kernel of a signature, unless its files cannot be read or written."""
+        with suppress(Exception):
             super().save_overload(sig, data)
 
 
