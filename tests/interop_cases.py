@@ -5,8 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from small_models import as_of_gpt2
 
 from esnlm import (
     ClassFactoredReadout,
@@ -21,7 +20,6 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
-from esnlm.text.tokenizers import Tokenizer
 
 NOUNS = ("boy", "girl", "cat", "dog")
 VERBS = ("sees", "chases", "feeds", "hears")
@@ -64,21 +62,6 @@ def write_blimp(folder: Path) -> Path:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text(text)
     return folder
-
-
-def endoftext_tokenizer() -> Tokenizer:
-    """Byte pairs with one token for both BOS and EOS, as GPT-2 has."""
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator(sentences(), trainer)
-    return Tokenizer(backend, bos="<|endoftext|>", eos="<|endoftext|>").prepend_bos()
 
 
 @cache
@@ -159,7 +142,7 @@ CASES = {
     "byte pairs": lambda: (
         _reservoir(),
         SoftmaxReadout(max_iter=3),
-        {"tokenizer": endoftext_tokenizer()},
+        {"tokenizer": as_of_gpt2(sentences())},
     ),
     "characters": lambda: (
         _reservoir(),

@@ -1,13 +1,15 @@
 """Small models of every kind, trained on three sentences."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, Tokenizer
 from esnlm.models.interpolated import InterpolatedModel
+from esnlm.text.backends import END_OF_TEXT
 
 DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary ."] * 4
 PREFIXES = ["", "the", "the boy sees", "boys"]
@@ -45,6 +47,21 @@ def of_bytes() -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     return Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
+
+
+def as_of_gpt2(texts: Iterable[str]) -> Tokenizer:
+    """Byte-level pairs, in which some characters fall apart; BOS and EOS are one token."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()
 
 
 MODELS = [reservoir_model, ngrams, mixed, pytest.param(network, marks=pytest.mark.torch)]

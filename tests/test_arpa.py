@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import as_of_gpt2
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import models, pre_tokenizers
 
 from esnlm import NgramLanguageModel, Tokenizer, load_model
 from esnlm.__main__ import main
@@ -146,15 +147,7 @@ def test_sub_words_keep_their_tokenizer():
 
 @pytest.mark.parametrize("order", [1, 3])
 def test_sentences_begin_and_end_as_kenlm_has_them(order: int):
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=280, special_tokens=[END_OF_TEXT], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )  # fmt: skip
-    backend.train_from_iterator(DOCS, trainer)
-    tokenizer = Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()  # as GPT-2's
+    tokenizer = as_of_gpt2(DOCS)
     model = NgramLanguageModel(order=order, tokenizer=tokenizer).fit(DOCS)
     write_arpa(model, "m.arpa")
     words = [

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from command_line import refused
 from scipy.optimize import minimize_scalar
+from small_models import as_of_gpt2
 from tampered import altered, resealed
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
@@ -42,18 +41,7 @@ def in_a_folder(tmp_path, monkeypatch):
 
 
 def bytes_tokenizer() -> Tokenizer:
-    """Byte-level pairs, as GPT-2's, in which some characters fall apart."""
-    backend = Backend(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|endoftext|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train_from_iterator(["the boy sees the dog .", "the cats chase the dogs ."], trainer)
-    return Tokenizer(backend, bos="<|endoftext|>", eos="<|endoftext|>").prepend_bos()
+    return as_of_gpt2(["the boy sees the dog .", "the cats chase the dogs ."])
 
 
 def tokenizer_of(kind: str) -> Tokenizer:

@@ -131,11 +131,6 @@ def test_memory_of_a_stream_does_not_grow_with_the_corpus(experts: str) -> None:
     assert many < 1.2 * few + (1 << 17)  # the states of all rows take 3 MiB more
 
 
-def weights_of(readout: MixtureOfExpertsReadout) -> np.ndarray:
-    width = readout.gate_coef_.shape[1]
-    return np.concatenate([readout.expert_coef_.reshape(-1, width), readout.gate_coef_])
-
-
 def test_responsibilities_are_bayes_rule() -> None:
     X, y, _ = mixed(n=400)
     readout = MixtureOfExpertsReadout(n_experts=3, random_state=0, max_iter=5).fit(X, y)
