@@ -123,6 +123,11 @@ def test_sentences_of_ones_own_are_followed() -> None:
     ("change", "message"),
     [
         (lambda t: t.drop(columns="reading_time"), "no column 'reading_time': it has item, zone"),
+        (
+            lambda t: "times.csv",
+            r"corpus must be a table, got str: read a file by pandas\.read_csv",
+        ),
+        (lambda t: pd.concat([t, t["word"]], axis=1), "the corpus has two columns 'word': rename"),
         (lambda t: t.assign(word="the boy"), "row 1 of the corpus holds 'the boy', expected one"),
         (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
         (
@@ -167,6 +172,12 @@ def _of_readers(words: pd.DataFrame, *order: str) -> pd.DataFrame:
 def test_models_have_names() -> None:
     with pytest.raises(ValueError, match="models must be models or tables by name, got "):
         reading_times([ngrams()], corpus())
+    with pytest.raises(ValueError, match="models must hold a model or a table at least, got none"):
+        reading_times({}, corpus())
+    with pytest.raises(ValueError, match="quadratic must be true or false, got 'no'"):
+        reading_times(ngrams(), corpus(), quadratic="no")
+    with pytest.raises(ValueError, match="counts must be of one word at least, got none"):
+        reading_times(ngrams(), corpus(), counts={})
 
 
 def _marked(table: pd.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from esnlm.text.corpus import CorpusError
 from esnlm.text.stimuli import is_read_again
 from esnlm.utils.arrays import Array, Bools, Floats
 from esnlm.utils.messages import log
-from esnlm.utils.validation import Count
+from esnlm.utils.validation import Count, Flag
 
 #: Columns of a corpus: the text that a word belongs to, the word, its mean reading time.
 ITEM, WORD, TIME = "item", "word", "reading_time"
@@ -98,7 +98,10 @@ def reading_times(
     """
     for name, value in (("lags", lags), ("baseline_lags", baseline_lags)):
         _LAGS._replace(none=name != "lags").check(name, value)
+    Flag().check("quadratic", quadratic)
     named = dict(models) if isinstance(models, Mapping) else {"model": models}
+    if not named:
+        raise ValueError("models must hold a model or a table at least, got none")
     for model in named.values():
         if not isinstance(model, pd.DataFrame) and not hasattr(model, "surprisal"):
             raise ValueError(
@@ -140,6 +143,13 @@ def reading_times(
 
 def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
     """Return a corpus with sentences; raise ValueError where something is missing or misplaced."""
+    if not isinstance(corpus, pd.DataFrame):
+        raise CorpusError(
+            f"corpus must be a table, got {type(corpus).__name__}: read a file by"
+            " pandas.read_csv(name, keep_default_na=False)"
+        )
+    if (twice := corpus.columns[corpus.columns.duplicated()]).size:
+        raise CorpusError(f"the corpus has two columns {twice[0]!r}: rename one")
     for column in (ITEM, WORD, TIME):
         if column not in corpus:
             raise CorpusError(
@@ -218,7 +228,9 @@ def sentence_numbers(words: Sequence[str]) -> Iterator[int]:
 def _frequencies(models: Mapping[str, Any], counts: Any) -> Any:
     """Return counts of words: those that are named, or of the first model that has some."""
     if counts is not None:
-        return word_counts(next(iter(models.values()), None), counts)
+        if not (numbers := word_counts(next(iter(models.values())), counts)).total():
+            raise ValueError("counts must be of one word at least, got none")
+        return numbers
     for model in models.values():
         if not isinstance(model, pd.DataFrame) and (model_counts := word_counts(model)):
             return model_counts
