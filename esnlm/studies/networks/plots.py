@@ -151,6 +151,7 @@ def power_law_figure(lines: pd.DataFrame, laws: Sequence[Row]) -> Figure:
             axis.yaxis.set_minor_locator(NullLocator())
         else:
             plain_log(axis.yaxis)
+            axis.set_title("training solid, generation dashed", loc="left", fontsize=10)
         below: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "frameon": False}
         axis.legend(fontsize=8, **below)
     return chart
