@@ -48,14 +48,10 @@ def residual_rows(E, targets, residual, losses):
     ``residual`` (n, V) receives p less one at the target, ``losses`` (n,) the target's -log p, 1e4
     where p is zero.
     """
+    normalise_rows(E)
     for i in range(E.shape[0]):
         row, rest = E[i], residual[i]
-        total = row[0] * 0
         for v in range(row.shape[0]):
-            total += row[v]
-        scale = 1 / total
-        for v in range(row.shape[0]):
-            row[v] *= scale
             rest[v] = row[v]
         p = row[targets[i]]
         losses[i] = -np.log(p) if p > 0 else 1e4
