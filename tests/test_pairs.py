@@ -1,8 +1,11 @@
-"""Archives of sentence pairs that cannot be unpacked are refused."""
+"""Folders and archives of sentence pairs that cannot be read are refused."""
 
+import errno
 import json
+import os
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from command_line import refused
@@ -40,3 +43,16 @@ def test_a_tar_that_claims_too_much_is_refused(tmp_path, capsys, folders):
         member.size = 2**40
         archive.fileobj.write(member.tobuf())  # addfile refuses it without its bytes
     assert str(LARGEST_ARCHIVE) in refused(capsys, "blimp", folders / "ngrams", "--data", path)
+
+
+@pytest.mark.parametrize("command", ["blimp --data", "syntaxgym --suites"])
+def test_a_folder_that_may_not_be_read_is_told(
+    command, tmp_path, capsys, folders, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(place: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+
+    name, option = command.split()
+    monkeypatch.setattr(os, "scandir", refuse)
+    line = refused(capsys, name, folders / "ngrams", option, tmp_path)
+    assert line.endswith(f"{tmp_path}: Permission denied")

@@ -96,7 +96,11 @@ class TextCorpus:
         files: list[tuple[Path, str]] = []
         for path in self.paths:
             if path.is_dir():
-                inside = sorted(_inside(path))
+                inside = sorted(files_within(path))
+                if odd := [file for file in inside if not file.is_file()]:
+                    raise CorpusError(
+                        f"{odd[0]} is a broken link, a pipe or a device, expected a file"
+                    )
                 if shards := [file.parent for file in inside if file.name == "bounds.bin"]:
                     names = "text" if path in shards else f"{', '.join(map(str, shards))} itself"
                     raise CorpusError(f"{path} holds shards, not text: name {names}")
@@ -383,15 +387,12 @@ def is_hidden(place: PurePath) -> bool:
     return any(part.startswith(".") and part != ".." for part in place.parts)
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    """Files under a folder, hidden ones left out."""
+def files_within(folder: Path) -> Iterator[Path]:
+    """Yield the files under a folder, hidden ones left out; OSError where it cannot be read."""
 
     def fail(error: OSError) -> NoReturn:
         raise error
 
     for home, folders, files in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for path in (Path(home, name) for name in files if not name.startswith(".")):
-            if not path.is_file():
-                raise CorpusError(f"{path} is a broken link, a pipe or a device, expected a file")
-            yield path
+        yield from (Path(home, name) for name in files if not name.startswith("."))

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
-from esnlm.text.corpus import ARCHIVES, CorpusError, is_hidden, unpacked
+from esnlm.text.corpus import ARCHIVES, CorpusError, files_within, is_hidden, unpacked
 from esnlm.text.stimuli import check_separator
 
 _LINES = (".jsonl",)
@@ -66,7 +66,7 @@ def pair_files(path: Path) -> list[Path]:
     if not path.is_dir():
         what = "is a pipe or a device, expected a file or a folder"
         raise PairsError(f"{path} {what}" if path.exists() else f"no such file or folder: {path}")
-    files = [file for file in sorted(path.rglob("*")) if not is_hidden(file.relative_to(path))]
+    files = sorted(files_within(path))
     lines = [file for file in files if _plain(file.name).endswith(_LINES)]
     archives = [file for file in files if file.parent == path and file.name.endswith(ARCHIVES)]
     tables = [f for f in files if _plain(f.name).endswith(_TABLES) or is_agreement(f)]

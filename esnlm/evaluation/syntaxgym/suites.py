@@ -8,7 +8,7 @@ from typing import Any
 from esnlm.evaluation.syntaxgym.formulas import Formula, FormulaError
 from esnlm.storage.json_files import parsed_json, read_bytes
 from esnlm.text.backends import checked_text
-from esnlm.text.corpus import ARCHIVES, CorpusError, is_hidden, unpacked
+from esnlm.text.corpus import ARCHIVES, CorpusError, files_within, is_hidden, unpacked
 
 
 class SuiteError(ValueError):
@@ -61,10 +61,10 @@ def read_suites(path: str | Path) -> list[Suite]:
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and bytes of each file of a suite."""
     if path.is_dir():
-        files = [
-            file for file in sorted(path.rglob("*.json")) if not is_hidden(file.relative_to(path))
+        inside = sorted(files_within(path))
+        files = [file for file in inside if file.name.endswith(".json")] or [
+            file for file in inside if file.parent == path and file.name.endswith(ARCHIVES)
         ]
-        files = files or [file for file in sorted(path.iterdir()) if file.name.endswith(ARCHIVES)]
     elif path.exists():
         files = [path]
     else:
