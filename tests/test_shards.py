@@ -471,6 +471,7 @@ def test_a_limit_on_the_size_of_files_is_told_with_the_name(tmp_path: Path, caps
         ("latin", b"caf\xe9", "not UTF-8 text"),
         ("binary", b"a\0b", "NUL bytes"),
         ("cut.gz", gzip.compress(TEXT.encode() * 99)[:-9], "not a whole gzip file"),
+        ("manifest.CSV.gz", gzip.compress(b"id,words\n1,2\n"), "is a table, not text"),
     ],
 )
 def test_a_bad_file_in_a_folder_leaves_nothing(tmp_path: Path, name, content, message):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from command_line import refused
 from small_models import ngrams
 
 from esnlm.__main__ import main
@@ -75,6 +76,22 @@ def test_units_other_than_words_keep_columns_too() -> None:
         command = f"evaluate model stimuli.csv --column sentence --surprisal-csv {unit}.csv"
         assert main([*command.split(), "--unit", unit]) == 0
         assert pd.read_csv(f"{unit}.csv").groupby("document")["item"].first().tolist() == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ngram stimuli.csv --out new",
+        "train stimuli.csv --out new",
+        "prepare stimuli.csv --tokenizer word --out new",
+        "evaluate model stimuli.csv --column sentence --bins words.csv",
+        "blimp model --data pairs.jsonl --words-of stimuli.csv",
+    ],
+)
+def test_no_command_takes_a_table_as_text(command: str, capsys: Any) -> None:
+    Path("pairs.jsonl").write_text('{"good": "the boy sees", "bad": "the boy see"}\n')
+    assert ".csv is a table, not text" in refused(capsys, *command.split())
+    assert not Path("new").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from esnlm.models.context import in_context
 from esnlm.models.text_words import EncodedText, bare_word
 from esnlm.models.token_scores import TokenScores, token_scores
 from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces, without_marks
-from esnlm.text.corpus import TextCorpus, TokenStream
+from esnlm.text.corpus import TextCorpus, TokenStream, is_table
 from esnlm.utils.arrays import Bools, Floats
 from esnlm.utils.validation import Count
 
@@ -245,8 +245,6 @@ def _text_of_file(text: Any) -> Any:
     """Return the documents of a file that is named; anything else as it is."""
     one_word = isinstance(text, str) and not re.search(r"\s", text.strip())
     if isinstance(text, Path) or (one_word and (Path(text).exists() or re.search(r"[./]", text))):
-        from esnlm.text.stimuli import is_table
-
         if is_table(text):
             raise ValueError(
                 f"{text} is a table, and counts are of a text: in Python give its numbers by word"

@@ -34,6 +34,8 @@ _LONGEST_LINE = 1 << 22
 _PART = re.compile(r"(?s).{1,65535}(?: |\Z)|.+?(?: |\Z)")
 #: Bytes that the files of an archive may have together.
 LARGEST_ARCHIVE = 1 << 28
+#: How the names of tables end.
+TABLES = (".csv", ".tsv", ".tab")
 #: How the names of archives end that `unpacked` reads.
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
@@ -112,7 +114,18 @@ class TextCorpus:
                 files += [(file, file.relative_to(path).as_posix()) for file in inside]
             else:
                 files.append((path, path.name))
+        for path, _ in files:
+            if is_table(path) or path.name.endswith((".jsonl", ".jsonl.gz")):
+                raise CorpusError(
+                    f"{path} is a table, not text: name text files, or a folder of them alone; of"
+                    " a column of texts make a .txt with a line each"
+                )
         return files
+
+
+def is_table(path: str | Path) -> bool:
+    """Return whether a file is a table by its name, plain or ``.gz``."""
+    return str(path).lower().removesuffix(".gz").endswith(TABLES)
 
 
 def read_documents(path: Path, split: str, layout: TextLayout = AS_WRITTEN) -> Iterator[str]:

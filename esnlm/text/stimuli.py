@@ -37,11 +37,6 @@ class Stimuli:
         return dict(zip(self.columns, keys[min(word, len(keys) - 1)], strict=True))
 
 
-def is_table(path: str | Path) -> bool:
-    """Return whether a file is a CSV or TSV by its name, plain or ``.gz``."""
-    return Path(str(path).removesuffix(".gz")).suffix.lower() in _SEPARATORS
-
-
 def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
     """Return a CSV or TSV as strings; CorpusError where it is none."""
     if not Path(path).exists():
