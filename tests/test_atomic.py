@@ -246,6 +246,14 @@ def test_what_is_protected_is_not_replaced(monkeypatch):
     assert Path("old").read_text() == "old"
 
 
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="others are refused at once")
+@pytest.mark.parametrize("option", ["--out", "--csv"])
+def test_a_folder_without_files_is_not_busy(option, text, capsys):
+    arguments = ("ngram", text) if option == "--out" else ("evaluate", "model", text)
+    line = refused(capsys, *arguments, option, "/proc/new")
+    assert "no file can be made in its folder" in line
+
+
 def test_a_folder_that_cannot_be_replaced_stays(monkeypatch):
     Path("new").mkdir()
     replace = os.replace

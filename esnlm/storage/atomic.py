@@ -237,6 +237,11 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
         try:
             lock.acquire(timeout=-1 if wait else 0)
         except Timeout:
+            try:  # in /proc no file can be made, which FileLock takes for another's that is going
+                place.exists() or tempfile.TemporaryFile(dir=target.parent).close()
+            except OSError:
+                reason = "no file can be made in its folder"
+                raise PermissionError(errno.EACCES, reason, str(target)) from None
             raise BusyError(
                 f"{target} is being written by {_holder(place)}: wait for it, or name another"
             ) from None
