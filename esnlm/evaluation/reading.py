@@ -113,7 +113,9 @@ def reading_times(
     counts = _frequencies(named, counts)
     words = _with_baseline(words, counts, n_baseline)
     of_baseline = (*_BASELINE, *_PRODUCTS) if quadratic else _BASELINE
-    tables = {name: _with_surprisal(words, model, context, lags) for name, model in named.items()}
+    tables = {
+        name: _with_surprisal(words, name, model, context, lags) for name, model in named.items()
+    }
     predictors = [TIME, *_lagged([*_BASELINE, *_CONTROLS], n_baseline), *_lagged(MEASURES, lags)]
     complete = np.logical_and.reduce(
         [
@@ -278,11 +280,11 @@ def _with_lags(table: pd.DataFrame, names: Sequence[str], lags: int) -> pd.DataF
 
 
 def _with_surprisal(
-    words: pd.DataFrame, model: Any, context: str | int | None, lags: int
+    words: pd.DataFrame, name: str, model: Any, context: str | int | None, lags: int
 ) -> pd.DataFrame:
     """Add the surprisals of a model, or those of a table that has the keys of the words."""
     if isinstance(model, pd.DataFrame):
-        table = _merged(words, model)
+        table = _merged(words, name, model)
     else:
         texts = ["\n".join(_lines(part)) for _, part in words.groupby(ITEM, sort=False)]
         scores = model.surprisal(texts, context=context)
@@ -291,9 +293,9 @@ def _with_surprisal(
                 "the model reads other words than the corpus has: leave out the rows of marks such"
                 " as <s> and </s>"
             )
-        names = [*MEASURES, "entropy_bits", "rank", "n_unknown"]
-        table = words.assign(**{name: scores[name] for name in names})
-    return _with_lags(table, [name for name in MEASURES if name in table], lags)
+        columns = [*MEASURES, "entropy_bits", "rank", "n_unknown"]
+        table = words.assign(**{column: scores[column] for column in columns})
+    return _with_lags(table, [measure for measure in MEASURES if measure in table], lags)
 
 
 def _lines(words: pd.DataFrame) -> list[str]:
@@ -301,25 +303,26 @@ def _lines(words: pd.DataFrame) -> list[str]:
     return words.groupby("sentence", sort=False)[WORD].agg(" ".join).tolist()
 
 
-def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
+def _merged(words: pd.DataFrame, model: str, surprisals: pd.DataFrame) -> pd.DataFrame:
     """Add the surprisals of another program by the keys that both tables have."""
     columns = [name for name in MEASURES if name in surprisals]
     keys = [name for name in words if name in surprisals and name not in (WORD, TIME, *_OWN)]
     if not keys or MEASURES[0] not in columns:
         raise ValueError(
-            f"a table of surprisals needs {MEASURES[0]} and the keys of the corpus, such as {ITEM},"
-            f" got {', '.join(map(str, surprisals))}"
+            f"{model}: a table of surprisals needs {MEASURES[0]} and the keys of the corpus, such"
+            f" as {ITEM}, got {', '.join(map(str, surprisals))}"
         )
     own, other = (table[keys].agg(_key, axis=1) for table in (words, surprisals))
     if not own.isin(other).any():
         raise ValueError(
-            f"the table of surprisals and the corpus share no word by {', '.join(map(str, keys))}:"
-            f" {other.iloc[:1].tolist()} and {own.iloc[:1].tolist()} are the first"
+            f"{model}: the table of surprisals and the corpus share no word by"
+            f" {', '.join(map(str, keys))}: {other.iloc[:1].tolist()} and {own.iloc[:1].tolist()}"
+            " are the first"
         )
     if own.duplicated().any() or other.duplicated().any():
         raise ValueError(
-            f"the columns {', '.join(map(str, keys))} name a word more than once: give the corpus"
-            " and the table a column that numbers the words of an item"
+            f"{model}: the columns {', '.join(map(str, keys))} name a word more than once: give the"
+            " corpus and the table a column that numbers the words of an item"
         )
     by_key = surprisals.set_index(other)
     if WORD in surprisals:
@@ -330,15 +333,17 @@ def _merged(words: pd.DataFrame, surprisals: pd.DataFrame) -> pd.DataFrame:
         if (differ := theirs != ours[theirs.index]).any():
             row: Any = differ.idxmax()
             raise ValueError(
-                f"the table of surprisals has {by_key[WORD][own[row]]!r} where the corpus has"
-                f" {words[WORD][row]!r}, by {', '.join(map(str, keys))} {own[row]!r}: number the"
-                " words alike, or leave out its words"
+                f"{model}: the table of surprisals has {by_key[WORD][own[row]]!r} where the corpus"
+                f" has {words[WORD][row]!r}, by {', '.join(map(str, keys))} {own[row]!r}: number"
+                " the words alike, or leave out its words"
             )
     for name in columns:
         if np.isinf(by_key[name].astype(float)).any():
-            raise ValueError(f"{name} of a table must be finite, got inf: leave such fields empty")
+            raise ValueError(
+                f"{model}: {name} of a table must be finite, got inf: leave such fields empty"
+            )
     if n_missing := len(words) - own.isin(other).sum():
-        log.warning(f"{n_missing} of {len(words)} words have no row in a table of surprisals")
+        log.warning(f"{model}: {n_missing} of {len(words)} words have no row in the table")
     return words.assign(**{name: own.map(by_key[name]) for name in columns})
 
 

@@ -238,7 +238,8 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
             lock.acquire(timeout=-1 if wait else 0)
         except Timeout:
             try:  # in /proc no file can be made, which FileLock takes for another's that is going
-                place.exists() or tempfile.TemporaryFile(dir=target.parent).close()
+                if not place.exists():
+                    tempfile.TemporaryFile(dir=target.parent).close()
             except OSError:
                 reason = "no file can be made in its folder"
                 raise PermissionError(errno.EACCES, reason, str(target)) from None
