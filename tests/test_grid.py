@@ -110,6 +110,17 @@ def test_rows_that_a_spreadsheet_saved_are_not_run_again(path, save):
     assert not ran
 
 
+def test_rows_of_commas_alone_are_no_rows(path):
+    rows = grid(path, settings=GRID[:2])
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([first, ",,,\n", *rest, "\n", ",,,,,\n"]))
+    assert read_rows(path) == rows
+    whole = grid(path)
+    assert whole[:2] == rows
+    assert read_rows(path) == whole
+    assert path.read_text().count("\n") == 1 + len(GRID)
+
+
 def test_one_run_in_two_spellings_is_named(path):
     grid(path)
     path.write_text(path.read_text() + "a,3.0,5,9\n")

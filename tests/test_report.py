@@ -276,7 +276,7 @@ def test_damaged_files_have_one_message(name: str, tmp_path: Path, monkeypatch, 
 
 def test_blank_lines_are_no_rows(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("own.csv").write_text("a,b\n1,2\n\n3,4\n\n\n")
+    Path("own.csv").write_text("a,b\n1,2\n\n3,4\n,\n\n,,,\n")
     assert main(["report", "own.csv", "--out", "page.html"]) == 0
     rows = [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
     assert tables(Path("page.html").read_text())["own.csv"] == rows

@@ -239,9 +239,9 @@ def read_csv(path: Path) -> pd.DataFrame:
     if len(set(head)) < len(head):
         raise ReportError(f"{path} names a column twice: {' '.join(','.join(head)[:200].split())}")
     for number, line in enumerate(lines, start=2):
-        if len(line) not in (0, len(head)):  # an editor may leave blank lines
+        if any(line) and len(line) != len(head):  # editors leave blank lines, and commas alone
             raise ReportError(
                 f"row {number} of {path} has {len(line)} fields, expected {len(head)}: it was cut,"
                 " or is no CSV of esnlm; name a folder of a model or of results, or a CSV"
             )
-    return pd.DataFrame(filter(None, lines), columns=head, dtype=str)
+    return pd.DataFrame(filter(any, lines), columns=head, dtype=str)

@@ -64,7 +64,9 @@ class Table:
                 f"{','.join(self.columns)}: move it, or use another folder"
             )
         values = {name: [setting[name] for setting in settings] for name in key}
-        if _respell(rows, values | {name: [value] for name, value in fixed.items()}):
+        values |= {name: [value] for name, value in fixed.items()}
+        # Without empty rows, so that the numbers of lines in messages are right.
+        if _respell(rows, values) or self.path.read_bytes().count(b"\n") > len(rows) + 1:
             self._rewrite(rows)
         for name, value in fixed.items():
             others = [row[name] for row in rows if row.get(name, text_of(value)) != text_of(value)]
@@ -143,15 +145,13 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         from esnlm.text.stimuli import check_separator  # imports pandas
 
         check_separator(path, head[0])
-    while lines and not any(lines[-1]):
-        lines.pop()
     for number, fields in enumerate(lines, start=2):
-        if len(fields) != len(head):
+        if any(fields) and len(fields) != len(head):  # a spreadsheet leaves rows of commas alone
             raise ValueError(
                 f"line {number} of {path} has {len(fields)} fields, expected "
                 f"{len(head)}: remove it, its run is then repeated"
             )
-    return head, [dict(zip(head, fields, strict=True)) for fields in lines]
+    return head, [dict(zip(head, fields, strict=True)) for fields in lines if any(fields)]
 
 
 def _key(row: Mapping[str, str], key: Sequence[str]) -> tuple[str, ...]:
