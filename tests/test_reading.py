@@ -151,7 +151,7 @@ def test_sentences_of_ones_own_are_followed() -> None:
         (lambda t: t.assign(word=[None, *t["word"][1:]]), "row 1 of the corpus has no word"),
         (
             lambda t: t.assign(sentence=1, word=_marked(t)),
-            "leave out the rows of marks such as <s>",
+            r"model reads \['dog'\] where .* has \['<s>'\], in row 1: leave out the rows of marks",
         ),
         (lambda t: t.assign(reading_time=np.inf), "reading_time must hold finite numbers"),
         (lambda t: t.assign(reading_time=np.nan), "0 words have a reading time and all predictors"),

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from small_models import as_of_gpt2
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, pre_tokenizers
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, SoftmaxReadout, Tokenizer
 from esnlm.__main__ import main
 from esnlm.models.base import SequenceModel
+from esnlm.text.backends import END_OF_TEXT
 
 LETTERS, LONGEST = "ab", 3
 
@@ -220,3 +222,18 @@ def test_a_document_of_white_space_has_tokens_and_no_words(reset: str) -> None:
     assert table["word"].tolist() == ["the", "boy", "it"]
     assert table["document"].tolist() == [1, 1, 3]
     assert model.surprisal(" \n ").empty
+
+
+@pytest.mark.parametrize("make", [Tokenizer.train_words, as_of_gpt2])
+def test_the_words_of_one_token_are_one_row(make: Any) -> None:
+    docs = ["I saw New  York .", "New  York is big ."] * 4
+    backend = make(docs).backend
+    backend.add_tokens([AddedToken("New  York", normalized=False)])
+    boundaries = [END_OF_TEXT] * 2 if make is as_of_gpt2 else ["<s>", "</s>"]
+    tokenizer = Tokenizer(backend, bos=boundaries[0], eos=boundaries[1])
+    model = NgramLanguageModel(2, tokenizer).fit(docs)
+    table = model.surprisal("I saw New  York\nNew  York is big")
+    assert table["word"].tolist() == ["I", "saw", "New  York", "New  York", "is", "big"]
+    assert (table["surprisal_bits"] > 0).all()
+    assert (table["n_tokens"] > 0).all()
+    assert table["sentence"].tolist() == [1] * 3 + [2] * 3

@@ -288,10 +288,13 @@ def _with_surprisal(
     else:
         texts = ["\n".join(_lines(part)) for _, part in words.groupby(ITEM, sort=False)]
         scores = model.surprisal(texts, context=context)
-        if scores["word"].tolist() != words[WORD].tolist():
+        if (read := scores["word"].tolist()) != (ours := words[WORD].tolist()):
+            pairs = zip(read, ours, strict=False)
+            row = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(read), len(ours)))
             raise CorpusError(
-                "the model reads other words than the corpus has: leave out the rows of marks such"
-                " as <s> and </s>"
+                f"{name} reads {read[row : row + 1]} where the corpus has {ours[row : row + 1]}, in"
+                f" row {row + 1}: leave out the rows of marks such as <s> and </s>, and models with"
+                " tokens of several words"
             )
         columns = [*MEASURES, "entropy_bits", "rank", "n_unknown"]
         table = words.assign(**{column: scores[column] for column in columns})

@@ -93,17 +93,16 @@ class EncodedText:
             yield (*self._place(word), *values)
 
     def _without_spaces_in_words(self) -> str:
-        """Return the text with a letter for each white space within a word of the vocabulary.
+        """Return the text with a letter for each white space within a token that holds words.
 
-        To KenLM only spaces and tabs part words, so its vocabularies have words with U+00A0.
+        To KenLM only spaces and tabs part words, so its vocabularies have words with U+00A0. A
+        token may have been added for several words, such as "New York".
         """
-        text, spaces = self.text, re.compile(r"[^\S \t\r\n]")
-        if not (self.tokenizer.has_words and spaces.search(text)):
-            return text
-        letters = list(text)
+        inside = r"(?<=\S)[^\S\r\n]+(?=\S)" + r"|[^\S \t\r\n]" * self.tokenizer.has_words
+        spaces, letters = re.compile(inside), list(self.text)
         for low, high in self.offsets:
-            if spaces.search(text, low, high):
-                letters[low:high] = spaces.sub("_", text[low:high])
+            if spaces.search(token := self.text[low:high]):
+                letters[low:high] = spaces.sub(lambda space: "_" * len(space[0]), token)
         return "".join(letters)
 
     def _word_bits(self, scores: TokenScores) -> tuple[Floats, Floats]:
