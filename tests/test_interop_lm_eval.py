@@ -10,7 +10,7 @@ import pytest
 from interop_cases import CASES, fitted, minimal_pairs, sentence_scores, sentences, write_blimp
 
 import esnlm
-from esnlm import LanguageModel, Reservoir, RidgeReadout
+from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout
 from esnlm.interop.huggingface import export_model
 
 lm_eval = pytest.importorskip("lm_eval", reason="needs the hf extra")
@@ -204,5 +204,8 @@ def test_what_cannot_be_scored_is_said(tmp_path: Path) -> None:
         ReservoirLM(integers)
     with pytest.raises(ValueError, match="no such model"):
         ReservoirLM(tmp_path / "missing")
+    NgramLanguageModel(2, tokenizer="word").fit(["the dog sees"] * 3).save(tmp_path / "ngrams")
+    with pytest.raises(ValueError, match="holds a model of kind ngrams, .*: judge it by `esnlm bl"):
+        ReservoirLM(tmp_path / "ngrams")
     with pytest.raises(FileNotFoundError, match="jsonl"):
         blimp_tasks(tmp_path)

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.sampling import SamplingOptions
+from esnlm.storage.model_folder import unchecked_config
 from esnlm.text.boundaries import needed, without_marks
 from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.utils.arrays import Ints64
@@ -36,12 +37,17 @@ class ReservoirLM(TemplateLM):
     model with ``reset="never"``: an EOS, or a line end, stands before it), the state is zero
     before it, and no EOS is scored after it. ``others`` is what the harness passes to every model,
     as batch size and device, and is ignored. ValueError: the model has no tokenizer, or no token to
-    begin a text with.
+    begin a text with, or is no reservoir with a readout.
     """
 
     def __init__(self, pretrained: str | Path | LanguageModel, **others: Any) -> None:
         super().__init__()
         if not isinstance(pretrained, LanguageModel):
+            if kind := unchecked_config(Path(pretrained)).get("kind"):
+                raise ValueError(
+                    f"{pretrained} holds a model of kind {kind}, expected a reservoir with a"
+                    " readout: judge it by `esnlm blimp`, which reads models of all kinds"
+                )
             pretrained = LanguageModel.load(pretrained)
         self.model = pretrained
         self._tokens = needed(self.model.tokenizer_)
