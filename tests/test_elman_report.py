@@ -11,7 +11,7 @@ ROWS = pd.read_csv(FOLDER / "elman.csv")
 ROWS["ratio"] = ROWS["perplexity"] / ROWS["oracle_perplexity"]
 LINE = re.compile(
     r"^\| (\w+), (\d+) units, (?:(\d+) word features|one-hot words)"
-    r" \| ([\d.]+) \(([\d.]+) to ([\d.]+)\) \|",
+    r" \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|",
     re.MULTILINE,
 )
 LINES = LINE.findall((FOLDER / "README.md").read_text())
