@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn.exceptions import NotFittedError
 from small_models import reservoir_model
 
 from esnlm import (
@@ -25,6 +26,7 @@ from esnlm import (
     Tokenizer,
     WordFeatures,
 )
+from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import (
     ModelFormatError,
 )
@@ -98,6 +100,36 @@ def test_sentences_of_a_text_are_lines_and_a_document_has_one_array():
     assert len(scores) == 4 + 3
     apart = np.concatenate(fitted.log_likelihood(["a b c", "b c"]))
     np.testing.assert_allclose(scores, apart, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [LanguageModel, NgramLanguageModel])
+def test_a_fit_that_does_not_end_leaves_the_model_as_it_was(kind, monkeypatch):
+    """A new tokenizer beside the old readout would read the text as other words."""
+    mine, others = ["the boy sees the dog", "a cat sees the boy"] * 20, ["dog sees a the boy"] * 40
+    fitted = kind(tokenizer="word", n_tokens=12)
+    if kind is LanguageModel:
+        fitted.set_params(reservoir=Reservoir(30, random_state=0), readout=RidgeReadout())
+
+    def stop(*args: Any, **options: Any):
+        raise KeyboardInterrupt
+
+    def interrupt():
+        with monkeypatch.context() as patch:
+            patch.setattr(RidgeReadout, "fit_blocks", stop)
+            patch.setattr(KneserNey, "fit", stop)
+            with pytest.raises(KeyboardInterrupt):
+                fitted.fit(others)
+
+    interrupt()
+    with pytest.raises(NotFittedError):
+        fitted.predict_proba("the")
+    scores = fitted.fit(mine).log_likelihood(mine)
+    before = dict(vars(fitted))
+    interrupt()
+    assert vars(fitted) == before
+    np.testing.assert_array_equal(
+        np.concatenate(fitted.log_likelihood(mine)), np.concatenate(scores)
+    )
 
 
 def test_empty_document_has_an_empty_array():

@@ -32,7 +32,15 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.messages import phase
 from esnlm.utils.state_dict import with_prefix
-from esnlm.utils.validation import Count, Flag, OneOf, at_fit, check_parameters, limited
+from esnlm.utils.validation import (
+    Count,
+    Flag,
+    OneOf,
+    at_fit,
+    check_parameters,
+    limited,
+    restored_after_error,
+)
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
 # Arrays of the state and the last tokens that a model without resets continues from.
@@ -137,19 +145,21 @@ class LanguageModel(SequenceModel):
         """Fit tokenizer, features and readout, in this order, where they are not given fitted.
 
         Raises `CorpusError` where there is no token to predict, ValueError for tokens that are no
-        integers in ``[0, n_tokens)`` and parameters out of range.
+        integers in ``[0, n_tokens)`` and parameters out of range. After an error or an interrupt
+        the model is what it was before.
 
         ``docs`` are an iterable of str or of int arrays, or a TokenStream, as are ``held_out``:
         documents kept out of training, on which the readout chooses penalties and stops.
         """
         check_no_labels(y)
-        stream = self._read_corpus(docs)
-        validation = None
-        if held_out is not None:
-            validation = self._tokens(held_out, self.n_tokens_, "held_out")
-        if self._chooses_penalty:
-            settle_penalty(self, stream, validation)
-        return self._fit_tokens(stream, validation)
+        with restored_after_error(self):
+            stream = self._read_corpus(docs)
+            validation = None
+            if held_out is not None:
+                validation = self._tokens(held_out, self.n_tokens_, "held_out")
+            if self._chooses_penalty:
+                settle_penalty(self, stream, validation)
+            return self._fit_tokens(stream, validation)
 
     def _fit_tokens(self, stream: TokenStream, held_out: TokenStream | None = None) -> Self:
         """Fit features and readout to tokens, once the vocabulary is known."""
@@ -178,9 +188,10 @@ class LanguageModel(SequenceModel):
                     counts[stream.tokens[0]] += 1  # predicted by the last token read
                 self.token_counts_ = counts
         else:
-            stream = self._read_corpus(docs)
-            self._draw_parts(stream)
-            self.readout_ = clone(self._parts.readout)
+            with restored_after_error(self):
+                stream = self._read_corpus(docs)
+                self._draw_parts(stream)
+                self.readout_ = clone(self._parts.readout)
         classes = np.arange(self.n_tokens_)
         for states, following in self._continued(self._ordered(stream)):
             self.readout_.partial_fit(states, following, classes=classes)

@@ -21,7 +21,13 @@ from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.sums import Reduce, reduce_here
-from esnlm.utils.validation import Count, OneOf, check_parameters, limited
+from esnlm.utils.validation import (
+    Count,
+    OneOf,
+    check_parameters,
+    limited,
+    restored_after_error,
+)
 
 #: The kind of model in the configuration of a saved one.
 KIND = "ngrams"
@@ -98,10 +104,13 @@ class NgramLanguageModel(SequenceModel):
         """
         check_no_labels(y)
         check_parameters(self)
-        stream = self._learn_vocabulary(docs)
-        self.token_counts_ = target_counts(stream, self.n_tokens_)
-        ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
-        self.ngrams_: KneserNey | BackoffNgrams = ngrams.fit(stream.tokens, starts=stream.starts)
+        with restored_after_error(self):
+            stream = self._learn_vocabulary(docs)
+            self.token_counts_ = target_counts(stream, self.n_tokens_)
+            ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
+            self.ngrams_: KneserNey | BackoffNgrams = ngrams.fit(
+                stream.tokens, starts=stream.starts
+            )
         return self
 
     def fit_parts(
@@ -115,12 +124,13 @@ class NgramLanguageModel(SequenceModel):
         check_parameters(self)
         if self.reset != "sentence":
             raise ValueError(f"shards hold sentences: reset must be sentence, got {self.reset}")
-        self._fitted_reset = self.reset
-        self.tokenizer_, self.n_tokens_ = corpus.tokenizer, len(corpus.tokenizer)
+        n_tokens = len(corpus.tokenizer)
         most = min(_PARTS, -(-corpus.n_tokens // _PART_TOKENS)) if n_parts is None else n_parts
-        ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
+        ngrams = KneserNey(order=self.order, n_tokens=n_tokens, discounts=self.discounts)
         sums = reduce("n-grams", _counted, ngrams, corpus.parts(most), lambda part: None)
         self.token_counts_, self.ngrams_ = sums.of_tokens, ngrams.fit_counts(sums.of_ngrams)
+        self._fitted_reset = self.reset
+        self.tokenizer_, self.n_tokens_ = corpus.tokenizer, n_tokens
         return self
 
     @property

@@ -1,7 +1,8 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field, fields
 from difflib import get_close_matches
 from numbers import Real
@@ -141,6 +142,21 @@ def at_fit(estimator: Any) -> dict[str, Any]:
     """
     fitted: dict[str, Any] | None = vars(estimator).get("_at_fit")
     return estimator.get_params(deep=False) if fitted is None else fitted
+
+
+@contextmanager
+def restored_after_error(estimator: Any) -> Iterator[None]:
+    """Restore the attributes of an estimator where its fit in the ``with`` block does not end.
+
+    Parts of two fits, such as a new tokenizer and an old readout, would predict nonsense.
+    """
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def check_used(owner: Any, names: Iterable[str] = ()) -> None:
