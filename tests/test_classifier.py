@@ -66,6 +66,11 @@ def test_a_classifier_is_a_readout_without_more_ado() -> None:
     assert fitted.get_params()["readout__C"] == 1.0
 
 
+def test_an_unfitted_classifier_has_no_number_of_parameters_yet() -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        assert ClassifierReadout(classifier=LogisticRegression()).n_parameters_
+
+
 def test_tokens_that_never_occurred_are_possible() -> None:
     some = np.where(TOKENS == 5, 4, TOKENS)
     fitted = model(DecisionTreeClassifier(random_state=0)).fit([some])

@@ -1,8 +1,12 @@
 """One contract that every readout keeps."""
 
 import pickle
+import threading
+import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import StackingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
@@ -295,8 +300,49 @@ def test_a_fit_that_fails_leaves_nothing_of_the_last(readout: Any) -> None:
         with pytest.raises(ValueError, match="no rows to learn from"):
             fitted.fit_blocks(iter([]), np.arange(5))
     assert not vars(fitted).keys() & set(fitted._parameters)
-    with pytest.raises((AttributeError, AssertionError)):
+    with pytest.raises(NotFittedError):
         fitted.predict_proba(X)
+
+
+@every_readout
+def test_a_fit_that_is_interrupted_is_none(readout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = pairs(80)
+    interrupted = clone(readout).fit(X, y)
+    expected = interrupted.predict_proba(X)
+
+    def stop(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(readout), "_solve", stop)
+        for fit in (interrupted.fit, lambda X, y: interrupted.fit_blocks([(X, y)], np.arange(4))):
+            with pytest.raises(KeyboardInterrupt):
+                fit(X, y)
+            with pytest.raises(NotFittedError):
+                interrupted.predict_proba(X)
+    np.testing.assert_allclose(interrupted.fit(X, y).predict_proba(X), expected, atol=1e-9)
+
+
+@every_readout
+def test_one_thread_solves_and_others_wait(readout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = pairs(80)
+    fitted = clone(readout).partial_fit(X, y, classes=np.arange(4))
+    expected = deepcopy(fitted).predict_proba(X)
+    settle, inside, together = type(readout)._settle, set[int](), list[int]()
+
+    def watched(self: Any) -> None:
+        inside.add(threading.get_ident())
+        together.append(len(inside))
+        time.sleep(0.01)
+        settle(self)
+        inside.discard(threading.get_ident())
+
+    monkeypatch.setattr(type(readout), "_settle", watched)
+    with ThreadPoolExecutor(3) as pool:
+        for probabilities in pool.map(fitted.predict_proba, [X] * 3):
+            np.testing.assert_allclose(probabilities, expected, atol=1e-9)
+    assert len(together) >= 3
+    assert max(together) == 1
 
 
 @every_readout
@@ -370,8 +416,10 @@ def test_bad_input_is_named(readout: Any) -> None:
     X, y = pairs(40)
     with pytest.raises(ValueError, match="classes must be given at the first call"):
         clone(readout).partial_fit(X, y)
+    new = clone(readout)
     with pytest.raises(ValueError, match=r"not among the 3 classes: \[3\]"):
-        clone(readout).partial_fit(X, y, classes=[0, 1, 2])
+        new.partial_fit(X, y, classes=[0, 1, 2])
+    assert len(new.partial_fit(X, y, classes=np.arange(4)).predict(X)) == len(X)
     with pytest.raises(ValueError, match="NaN"):
         clone(readout).fit(np.where(X[0, 0] == X, np.nan, X), y)
     with pytest.raises(ValueError, match="classes differ"):
@@ -382,6 +430,9 @@ def test_bad_input_is_named(readout: Any) -> None:
         clone(readout).fit_blocks([(X, y)], [])
     with pytest.raises(ValueError, match="row"):
         clone(readout).fit_blocks([], np.arange(4))
+    for blocks in ([(X, y, y)], (X, y)):
+        with pytest.raises(ValueError, match=r"must be pairs \(X, y\)"):
+            clone(readout).fit_blocks(blocks, np.arange(4))
 
 
 def test_every_readout_is_registered_and_public() -> None:

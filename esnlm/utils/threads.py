@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any
+from threading import RLock
+from typing import Any, Self
 
 from esnlm.utils.validation import Count
 
@@ -91,6 +92,23 @@ def map_tiles(
     if errors:
         raise errors[0]
     return results
+
+
+class OwnLock:
+    """A lock of the object that holds it: a copy or a pickle has another one, which is open."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def __enter__(self) -> Self:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()
 
 
 @contextmanager

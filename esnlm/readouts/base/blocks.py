@@ -1,7 +1,6 @@
 """Blocks of rows (states, targets), from which readouts learn in one pass or several."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import starmap
 from typing import Any, Self
 
 import numpy as np
@@ -56,8 +55,15 @@ class MappedBlocks:
         self.n_rows = blocks_rows(blocks)
 
     def __iter__(self) -> Iterator[Block]:
-        some: Iterator[Any] = filter(lambda block: len(block[1]), self.blocks)
-        return starmap(self.function, some)
+        for block in self.blocks:
+            if len(block) != 2:
+                raise ValueError(
+                    f"blocks must be pairs (X, y), states and their targets, got {len(block)} in"
+                    " place of 2: give a list of pairs"
+                )
+            X, y = block
+            if len(y):
+                yield self.function(X, y)
 
 
 def blocks_rows(blocks: Any) -> int:

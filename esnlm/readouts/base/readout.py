@@ -3,6 +3,7 @@
 import warnings
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, MappedBlocks,
 from esnlm.readouts.base.passes import PassLearner, divergence
 from esnlm.utils.arrays import Array, Arrays, Ints, check_arrays
 from esnlm.utils.state_dict import Linkable, Stateful, array_of, saved
+from esnlm.utils.threads import OwnLock
 
 _WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"
@@ -71,14 +73,15 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     n_features_in_: int
     #: False where it was loaded to predict, and has no state to learn from.
     _can_learn = True
+    _settling = OwnLock()
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
         X, y = self._checked(X, y, reset=True)
         _check_labels(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self._forget(fitted=True)
-        with divergence(self):
+        with self._fitting():
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            self._forget(fitted=True)
             self._solve(ArrayBlocks(X, codes), None)
         return self
 
@@ -91,22 +94,23 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
         if first and classes is None:
             raise ValueError("classes must be given at the first call of partial_fit, got None")
         X, y = self._checked(X, y, reset=first)
-        if classes is not None:
-            labels = _sorted_classes(classes)
-            if first:
-                _check_labels(labels)
-                self.classes_ = labels
-                self._forget(fitted=False)
-            elif not np.array_equal(labels, self.classes_):
-                raise ValueError(
-                    "classes differ from those of the first call of partial_fit: leave "
-                    "`classes` out, or fit a clone"
-                )
+        labels = self.classes_ if classes is None else _sorted_classes(classes)
+        if first:
+            _check_labels(labels)
+        elif not np.array_equal(labels, self.classes_):
+            raise ValueError(
+                "classes differ from those of the first call of partial_fit: leave "
+                "`classes` out, or fit a clone"
+            )
+        codes = encode_labels(y, labels)
+        if first:
+            self.classes_ = labels
+            self._forget(fitted=False)
         if not self._can_learn:
             raise ValueError(_WITHOUT_STATE)
         self.make_writable()
         with divergence():
-            self._absorb(X, encode_labels(y, self.classes_))
+            self._absorb(X, codes)
         return self
 
     def fit_blocks(
@@ -126,15 +130,15 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
                 f"{type(self).__name__} needs several passes: got a one-shot iterator for "
                 "blocks or held_out, give a list or an object whose __iter__ starts a fresh pass"
             )
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-        self.classes_ = _sorted_classes(classes)
-        self._forget(fitted=True)
-        coded = MappedBlocks(blocks, self._coded)
-        if not one_shot and next(iter(coded), None) is None:
-            raise ValueError("blocks have no rows: give at least one row to learn from")
-        judges = None if held_out is None else MappedBlocks(held_out, self._coded)
-        with divergence(self):
+        with self._fitting():
+            for name in ("n_features_in_", "feature_names_in_"):
+                self.__dict__.pop(name, None)
+            self.classes_ = _sorted_classes(classes)
+            self._forget(fitted=True)
+            coded = MappedBlocks(blocks, self._coded)
+            if not one_shot and next(iter(coded), None) is None:
+                raise ValueError("blocks have no rows: give at least one row to learn from")
+            judges = None if held_out is None else MappedBlocks(held_out, self._coded)
             self._solve(coded, judges)
         return self
 
@@ -162,12 +166,27 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def n_parameters_(self) -> int:
         """Number of trained parameters."""
         check_is_fitted(self, "classes_")
-        self._settle()
+        self._make_current()
         return sum(int(np.size(getattr(self, name))) for name in self._parameters)
+
+    @contextmanager
+    def _fitting(self) -> Iterator[None]:
+        """Be unfitted where a fit in the ``with`` block does not end, not half of two fits."""
+        try:
+            with divergence(self):
+                yield
+        except BaseException:
+            self.__dict__.pop("classes_", None)
+            raise
+
+    def _make_current(self) -> None:
+        """`_settle` in one thread at a time: others that predict wait for it."""
+        with self._settling:
+            self._settle()
 
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
-        self._can_learn = True
+        self._can_learn, self._settling = True, OwnLock()
         self._at_fit = self.get_params(deep=False)
         for name in self._arrays():
             self.__dict__.pop(name, None)
@@ -192,7 +211,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def _before_saving(self, training: bool) -> None:
         if not training:
             check_is_fitted(self, "classes_")
-            self._settle()
+            self._make_current()
         elif not self._can_learn:
             raise ValueError(_WITHOUT_STATE)
 
@@ -260,7 +279,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
         check_is_fitted(self, "classes_")
         states = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         with divergence():
-            self._settle()
+            self._make_current()
         return states
 
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:

@@ -156,7 +156,7 @@ class RidgeReadout(StreamingReadout):
     def __getattr__(self, name: str) -> Any:
         """Solve for the parameters when they are first read after new rows."""
         if name in self._arrays() and self.__dict__.get("_stale"):
-            self._settle()
+            self._make_current()
             return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -191,8 +191,9 @@ class RidgeReadout(StreamingReadout):
         self._set_solution(moments, alpha, spectrum.coefficients(alpha))
 
     def _set_solution(self, moments: Moments, alpha: float, coef: Floats) -> None:
-        self.alpha_, self.coef_, self._stale = alpha, coef, False
+        self.alpha_, self.coef_ = alpha, coef
         self.intercept_ = moments.target_mean - coef @ moments.mean
+        self._stale = False
 
     def _held_out_scores(self, spectrum: Spectrum, alphas: Floats, held_out: Blocks) -> Floats:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""

@@ -188,7 +188,8 @@ class ClassifierReadout(StreamingReadout):
     @property
     def n_parameters_(self) -> int:
         """Trained weights of a linear classifier or a network; 0 of others, which hold none."""
-        self._settle()
+        check_is_fitted(self, "classes_")
+        self._make_current()
         arrays = _arrays_of(self.classifier_)
         return sum(int(np.size(array)) for name, array in arrays.items() if name != "classes_")
 
