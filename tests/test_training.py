@@ -8,11 +8,13 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import refused
 
 from esnlm import (
     ClassFactoredReadout,
@@ -26,7 +28,9 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
+from esnlm.loading import load_model
 from esnlm.storage import checkpoints as checkpoints_module
+from esnlm.storage import model_folder
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TokenStream
@@ -546,3 +550,23 @@ def test_command_line_of_runs(tmp_path: Path, monkeypatch, capsys):
     assert "--checkpoint-every must be at least 0" in capsys.readouterr().err
     assert main([*argv, "--overwrite", "--readout", "softmax", "--option", "solver=newton-cg"]) == 2
     assert "reads every row at each step" in capsys.readouterr().err
+
+
+def test_a_model_whose_disk_is_full_is_not_lost(tmp_path: Path, monkeypatch, capsys):
+    write = model_folder.write_files
+
+    def full(folder: Path, *args) -> None:
+        if folder.parent == tmp_path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "weights"))
+        write(folder, *args)
+
+    (tmp_path / "text").write_text("the boy sees the dog\n" * 20)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(model_folder, "write_files", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    command = ["train", str(tmp_path / "text"), "--out", str(tmp_path / "model"), "--units", "20"]
+    line = refused(capsys, *command)
+    (place,) = (tmp_path / "temporary").glob("*/model")
+    assert line.endswith(f"No space left on device; the model is in {place}: move it from there")
+    assert load_model(place).n_tokens_ == 7
+    assert not (tmp_path / "model").exists()

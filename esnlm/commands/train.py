@@ -14,7 +14,7 @@ from esnlm.options.corpus import Corpus, CorpusOptions
 from esnlm.options.network_training import train_network
 from esnlm.options.recipes import with_recipe
 from esnlm.options.train import TrainOptions
-from esnlm.options.training_run import TrainingRun
+from esnlm.options.training_run import TrainingRun, save_model
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log, phase
 
@@ -228,7 +228,7 @@ def _compare(
 
 def _saved(model: "LanguageModel", options: TrainOptions) -> str:
     """Save, print which recipe the defaults came from, and why; return a line on the model."""
-    model.save(options.out)
+    save_model(model, options.out)
     recipe, tokenizer, counts = options.recipe, model.tokenizer_, model.token_counts_
     characters = tokenizer is not None and tokenizer.has_characters
     name, why = choose_recipe(model.n_tokens_, characters=characters)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from esnlm.options.common import option_name, set_options, summary
 from esnlm.options.corpus import CorpusOptions
 from esnlm.options.train import TrainOptions
-from esnlm.options.training_run import TrainingRun
+from esnlm.options.training_run import TrainingRun, save_model
 from esnlm.options.values import nested
 from esnlm.torch import require_torch
 
@@ -63,7 +63,7 @@ def train_network(
 
         def save() -> str:
             model.run_ = trainer.digest()
-            model.save(options.out)
+            save_model(model, options.out)
             return summary(model, stream.n_predicted)
 
         return running.run(trainer, save)

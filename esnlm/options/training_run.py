@@ -1,9 +1,10 @@
 """A training run with checkpoints beside its model: started, resumed, stopped, finished."""
 
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -115,6 +116,22 @@ class TrainingRun:
                 " choose another folder, or pass --overwrite"
             )
         return True
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Save a trained model; where its folder cannot be written, such as on a full disk, elsewhere.
+
+    That is among temporary files, and the OSError says where.
+    """
+    try:
+        model.save(folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        with suppress(OSError):  # it is the same disk
+            place = Path(tempfile.mkdtemp(prefix="esnlm-"), folder.name)
+            model.save(place)
+            reason += f"; the model is in {place}: move it from there"
+        raise OSError(error.errno, reason, error.filename or str(folder)) from error
 
 
 @contextmanager
