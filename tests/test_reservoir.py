@@ -159,6 +159,22 @@ def test_one_step_and_a_given_state(topology):
     np.testing.assert_allclose(later, states[120:-1], atol=1e-13)
 
 
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("topology", ["random", "offsets"])
+def test_a_given_state_is_that_of_the_first_sequence_alone(topology, first):
+    """Also where that is one token, which no pair is read of."""
+    reservoir, tokens = small(topology), text()[:40]
+    given_state = reservoir.transform(text())[-1]
+    states = gathered(
+        reservoir.harvest(
+            tokens, starts=[0, first], initial_state=given_state, return_positions=True
+        )
+    )[0]
+    parts = [reservoir.transform(tokens[:first], initial_state=given_state)[:-1]]
+    parts.append(reservoir.transform(tokens[first:])[:-1])
+    np.testing.assert_allclose(states, np.concatenate(parts), atol=1e-13)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     data=st.data(),

@@ -112,7 +112,8 @@ class Recurrence(ABC):
         states, out = self._memory(plan.n_streams, n_steps, initial_state)
         for first in range(0, plan.n_steps, n_steps):
             step = plan.step(first, min(n_steps, plan.n_steps - first))
-            if first == 0 and initial_state is not None:
+            # A first sequence of one token has no pair: the first pair is then another one's.
+            if first == 0 and initial_state is not None and step.positions[0, 0] == 0:
                 step.restart[0, 0] = False
             positions, targets, carry = step.tiled(len(states), width, out.dtype)
             block = _Block(width, *drive.rows(text[positions]), carry, targets)
