@@ -67,6 +67,7 @@ def test_an_impossible_or_forbidden_token_is_never_drawn():
         2
     }
     assert SamplingOptions(temperature=0).draw(logs, forbidden=[0]) == 2
+    assert SamplingOptions(temperature=5e-324).draw(logs, forbidden=[0]) == 2
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -38,7 +38,8 @@ class SamplingOptions:
         best = int(np.argmax(logs))
         if self.temperature == 0:
             return best
-        weights = np.exp((logs - logs[best]) / self.temperature)
+        with np.errstate(over="ignore"):  # to -inf, as the temperature goes to 0
+            weights = np.exp((logs - logs[best]) / self.temperature)
         candidates = self._candidates(weights)
         total = np.cumsum(weights[candidates])
         place = int(np.searchsorted(total, self.rng.random() * total[-1], side="right"))
