@@ -20,7 +20,7 @@ PROGRESS = re.compile(r"%\||^esnlm: .*\b\d\d:\d\d(<| left|, |$)")
 
 
 def ran(commands: str) -> str:
-    """A console block with the output of its commands as of now."""
+    """Return a console block with the present output of its commands."""
     lines = commands.splitlines()
     parts: list[str] = []
     while lines:

@@ -68,7 +68,7 @@ class BlimpOptions(ResultOptions):
     prefix_space: bool = False
     """Read " sentence" in place of "sentence", as some task files of lm-evaluation-harness do."""
     reduction: Literal["sum", "mean"] = "sum"
-    """Of the log-probabilities of a sentence's tokens."""
+    """How to combine the log-probabilities of a sentence's tokens."""
 
 
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:

@@ -42,7 +42,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """Write the surprisal (bits) of each sentence, word or token here, of several models in turn
     if need be: a column names the model."""
     unit: Literal["sentence", "word", "token"] | None = None
-    """Of --surprisal-csv (default: word; the end of a sentence is a row of its own)."""
+    """Rows of --surprisal-csv (default: word; the end of a sentence is a row of its own)."""
     uncorrected: Annotated[bool, Parameter(negative=())] = False
     """A word's surprisal is the sum over its tokens: whether the word ends is left to the next."""
     counts: Annotated[Path | None, file_name("TEXT")] = None

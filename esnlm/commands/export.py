@@ -30,7 +30,7 @@ def export(
         transformers loads it, the model's code being in it. arpa: n-grams as a file that KenLM and
         SRILM read, and every command of esnlm as a MODEL, if its name ends in .arpa.
     license
-        Of the weights, by Hugging Face's identifier, such as cc-by-4.0, for the model card
+        Licence of the weights, by Hugging Face's identifier, such as cc-by-4.0, for the model card
         (default: unknown).
     """
     from esnlm.interop.huggingface import check_free, export_model

@@ -37,7 +37,7 @@ class ReportOptions:
     blimp: Annotated[Path | None, file_name("FOLDER")] = None
     """Minimal pairs for models to judge."""
     resamples: Annotated[int, integer("R", 1)] = 10_000
-    """Of sentences, for the intervals."""
+    """Resamples of sentences, for the intervals."""
     documents: Documents = None
     device: Device = None
 

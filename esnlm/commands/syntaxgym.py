@@ -31,7 +31,7 @@ class SyntaxGymOptions(ResultOptions):
     """Accuracies of other models: columns model, suite and accuracy, or an earlier --csv
     (default: a CSV of such columns in the folder of the suites)."""
     beside: Annotated[tuple[str, ...], Parameter(metavar="NAME", consume_multiple=False)] = ()
-    """Of these models, one that has a column (default: their least, median and largest)."""
+    """Published models that have a column (default: the least, median and largest)."""
     csv: File | None = None
     """Also write the table here."""
     regions_csv: File | None = None

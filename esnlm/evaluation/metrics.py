@@ -31,7 +31,7 @@ def perplexity(log_probs: ArrayLike) -> float:
 
 
 def cosine_similarity(predicted: ArrayLike, true: ArrayLike) -> float:
-    """Mean cosine between predicted and true distributions, times 100 (Tong et al. 2007).
+    """Return the mean cosine of predicted and true distributions, times 100 (Tong et al. 2007).
 
     Both (T, V), row t the distribution of the same token; rows need not be normalised. Raises
     ValueError for different shapes, no rows, NaN, or a row of zeros.

@@ -156,7 +156,7 @@ class SequenceModel(BaseEstimator, ABC):
                 yield self._next_probabilities(states), places
 
     def predict_proba(self, prefix: Any = ()) -> Floats:
-        """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
+        """Return the distribution (V,) of the token after ``prefix``, a string or integers (n,).
 
         Of a list of n prefixes (a list of strings is one), distributions (n, V) float64. A string
         is read after BOS where sentences or documents have one. Without any token a readout
@@ -201,7 +201,7 @@ class SequenceModel(BaseEstimator, ABC):
         lags: int = 0,
         context: str | int | None = None,
     ) -> "pd.DataFrame":
-        """Surprisal of every word of a text, in bits: a pandas DataFrame, a row a word.
+        """Return the surprisal of every word of a text, in bits: a pandas DataFrame, a row a word.
 
         ``text`` is a string, or an iterable of them, one a document. Words stand between white
         space. Tokens that carry the space before a word, as those of GPT-2 do, leave open whether
@@ -250,12 +250,12 @@ class SequenceModel(BaseEstimator, ABC):
         )
 
     def log_likelihood(self, docs: Any) -> list[Floats]:
-        """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
+        """Return the natural-log probability of predicted tokens: an array (n,) a document."""
         stream = self.tokenize(docs)
         return stream.by_document(self._scores(stream))
 
     def score(self, docs: Any, y: None = None) -> float:
-        """Mean natural-log likelihood of a predicted token; higher is better.
+        """Return the mean natural-log likelihood of a predicted token; higher is better.
 
         Warns where more than a tenth of the tokens are unknown: they are easy to predict. Warns,
         too, where the frequencies of the training text alone predict better.

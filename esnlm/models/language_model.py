@@ -264,7 +264,7 @@ class LanguageModel(SequenceModel):
         return int(self.readout_.n_parameters_) + embedded
 
     def save(self, folder: str | Path, *, training: bool = False) -> None:
-        """As `SequenceModel.save`; with ``training`` also ``training.safetensors``.
+        """Save as `SequenceModel.save` does; with ``training`` also ``training.safetensors``.
 
         It holds the state that `partial_fit` continues from: the loaded model then learns further
         documents as this one would. A readout that was itself loaded without it raises ValueError.

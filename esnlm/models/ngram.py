@@ -116,7 +116,7 @@ class NgramLanguageModel(SequenceModel):
     def fit_parts(
         self, corpus: PartedCorpus, *, n_parts: int | None = None, reduce: Reduce = reduce_here
     ) -> Self:
-        """`fit` on shards whose counts others add up part by part: the same model exactly.
+        """Fit on shards whose counts others add up part by part: exactly the model of `fit`.
 
         ``n_parts`` (default: 64, or one for each 65 536 tokens where these are fewer) decide about
         memory, some 120 bytes for each token of a part, and about who can help.

@@ -34,7 +34,7 @@ class LayoutOptions:
     """How text files are laid out, and what of that is undone."""
 
     encoding: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """Of text files, such as utf-16, cp1252 or latin-1 (default: utf-8)."""
+    """Encoding of text files, such as utf-16, cp1252 or latin-1 (default: utf-8)."""
     strip_gutenberg: bool = False
     """Leave out what Project Gutenberg puts before and after a book."""
     unwrap: bool = False
@@ -59,9 +59,9 @@ class CorpusOptions(LayoutOptions):
     tokenizer: Annotated[
         str | None, Parameter(metavar="auto|word|wordpunct|char|bpe:N|gpt2|FILE")
     ] = None
-    """Of text: word is what stands between spaces, wordpunct parts words and marks, auto (default)
-    does so where punctuation hangs on the words; characters; sub-words; GPT-2's; or a
-    tokenizer.json, or the shards or model that hold one."""
+    """word: what stands between spaces; wordpunct: words and punctuation apart; auto (default): the
+    one that suits the text; char: characters; bpe:N: sub-words; gpt2: GPT-2's; or a tokenizer.json,
+    or shards or a model that hold one."""
     vocab_size: Annotated[int | None, integer("V")] = None
     """Keep the most frequent tokens (default: all)."""
     lower: bool = False

@@ -34,7 +34,7 @@ class SearchOptions:
     """Stop trials that are worse than half of the others after an eighth, a quarter or half of the
     text."""
     seed: Seed = 0
-    """Of the trials and of every model: the same seed, the same trials."""
+    """Seed of the trials and of every model: the same seed, the same trials."""
     test: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
     """Text that no choice sees: at the end the best settings and the defaults are trained with
     several seeds and scored on it."""

@@ -98,7 +98,7 @@ class NetworkOptions:
     device: Annotated[str | None, Parameter(metavar="NAME")] = None
     """auto (default), cpu, cuda or cuda:N."""
     rank: Annotated[int | None, integer("R")] = None
-    """Of the output matrix (esn: 512)."""
+    """Rank of the output matrix (esn: 512)."""
     dropout: Annotated[float | None, real("P")] = None
     """Share of units left out in training."""
     batch_size: Annotated[int | None, integer("B")] = None

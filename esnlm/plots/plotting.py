@@ -26,7 +26,7 @@ def plot_perplexity_by_size(
     reference: Mapping[str, float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Perplexity against the size of the reservoir: means over runs, their ranges as bands.
+    """Plot perplexity against the size of the reservoir: means over runs, their ranges as bands.
 
     ``rows`` have columns ``n_units``, and ``perplexity`` or ``nll_per_token`` (nats), as the CSVs
     of ``esnlm elman`` and ``esnlm natural`` do. Each value of column ``by`` has a line of its own;
@@ -64,7 +64,7 @@ def plot_states(
     groups: Sequence[Any] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """States (n, n_units) in the plane of their first two principal components.
+    """Plot states (n, n_units) in the plane of their first two principal components.
 
     ``words`` (n,) are written beside their points, which a line joins in order: the path of the
     state along a sentence. ``groups`` (n,) give each point the colour of its group.
@@ -122,7 +122,7 @@ def principal_components(states: Array) -> tuple[Array, Array]:
 def plot_blimp(
     rows: Rows, *, others: Mapping[str, Mapping[str, float]] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Accuracy on minimal pairs by phenomenon, overall last, with intervals; ties count half.
+    """Plot accuracy on minimal pairs by phenomenon, with intervals; ties count half.
 
     ``rows`` are those of ``esnlm blimp --csv``, of one model or of several: the first one's order
     is that of the phenomena. ``others`` are accuracies in [0, 1] by phenomenon ("overall" among
@@ -166,7 +166,7 @@ def plot_blimp(
 def plot_surprisal(
     tables: pd.DataFrame | Mapping[str, pd.DataFrame] | str | Path, *, ax: Axes | None = None
 ) -> Axes:
-    """Surprisal in bits, word by word: a row of axes a sentence, a line a model.
+    """Plot surprisal in bits, word by word: a row of axes a sentence, a line a model.
 
     ``tables`` is what `LanguageModel.surprisal` gives, the CSV of ``esnlm evaluate
     --surprisal-csv`` (or its table), which may hold several models, or tables of the same text by

@@ -82,7 +82,7 @@ class GridWeights(WeightOptions):
     """Weights of all reservoirs of the grid."""
 
     spectral_radius: Annotated[float, real("R")] = 0.99
-    """Of the recurrent weights."""
+    """Spectral radius of the recurrent weights."""
 
 
 @group("Grid")

@@ -340,7 +340,7 @@ class TokenStream:
         return marks
 
     def by_document(self, values: Array) -> list[Array]:
-        """Values (T,) of tokens -> those of the predicted tokens, one array a document."""
+        """Return values (T,) of tokens as those of the predicted tokens, one array a document."""
         marks = self.predicted()
         limits = np.concatenate(([0], np.cumsum(marks)))[self.bounds]
         return np.split(values[marks], limits[1:-1])

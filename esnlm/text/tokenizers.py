@@ -84,7 +84,7 @@ class Tokenizer:
         boundaries: bool = True,
         punctuation: Literal["glued", "apart", "auto"] = "glued",
     ) -> Self:
-        """Words between white space, the most frequent first; ``texts`` are read once.
+        """Take words between white space, the most frequent first; ``texts`` are read once.
 
         ``vocab_size`` counts ``<unk>`` and the boundary tokens; None: all words. Words past it
         become ``<unk>``. Ties are broken by alphabet. ``lower``: lower-case the text first.
@@ -111,7 +111,7 @@ class Tokenizer:
         lower: bool = False,
         boundaries: bool = False,
     ) -> Self:
-        """Unicode characters, line ends among them; parameters as `train_words`.
+        """Take Unicode characters, line ends among them; parameters as `train_words`.
 
         >>> tokenizer = Tokenizer.train_characters(["To be"], lower=True)
         >>> tokenizer.vocabulary
@@ -182,11 +182,11 @@ class Tokenizer:
         return type(self)(backend, bos=self.bos, eos=self.eos)
 
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides which ids a text has; equal for equal tokenizers."""
+        """Return the SHA-256 of all that decides the ids of a text; equal for equal tokenizers."""
         return hashlib.sha256(f"{self.bos}\n{self.eos}\n{self.to_json()}".encode()).hexdigest()
 
     def encode(self, text: str) -> Ids:
-        """Text -> ids (n,) int32, without boundary tokens."""
+        """Return the ids (n,) int32 of a text, without boundary tokens."""
         if self._characters is not None:
             return self._encode_characters(text)
         with library_errors("cannot read the text", [text]):
@@ -194,7 +194,7 @@ class Tokenizer:
         return np.array(ids, dtype=np.int32)
 
     def encode_batches(self, texts: Iterable[str]) -> Iterator[Ids]:
-        """Each text -> ids (n,) int32 without boundary tokens, on all cores, as a stream."""
+        """Yield the ids (n,) int32 of each text, without boundary tokens, on all cores."""
         if self._characters is not None:
             yield from map(self._encode_characters, texts)
             return
@@ -205,7 +205,7 @@ class Tokenizer:
                 yield np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
-        """Ids (n,) -> text; boundary tokens are left out."""
+        """Return the text of ids (n,), without boundary tokens."""
         if isinstance(ids, str):
             raise TokenizerError(f"token ids must be integers, got the text {ids[:40]!r}")
         ids = [int(token) for token in ids]

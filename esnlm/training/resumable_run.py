@@ -122,7 +122,7 @@ class ResumableRun(ABC):
         self._bar.set_description_str(": ".join(filter(None, (self._name, phase))))
 
     def digest(self) -> str:
-        """SHA-256 of the settings, by which the run is known."""
+        """Return the SHA-256 of the settings, by which the run is known."""
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
 
     @property

@@ -144,7 +144,7 @@ class Trainer(ResumableRun):
         self._score(self.readout._training_passes)
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
-        """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
+        """Yield chunks of states of pass ``number``, after those read before a checkpoint."""
         rng = np.random.default_rng([self.plan.random_state, number])
         warmup = warmup_of(self.model.reservoir_)
         in_order = n_rows is not None and n_rows >= self.n_rows and self.readout._samples_in_order

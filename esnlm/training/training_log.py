@@ -36,7 +36,7 @@ class TrainingLog:
         self._digest = hashlib.sha256()
 
     def digest(self) -> str | None:
-        """SHA-256 of the rows so far, where they are kept."""
+        """Return the SHA-256 of the rows so far, where they are kept."""
         return None if self.path is None else self._digest.hexdigest()
 
     def check(self) -> None:

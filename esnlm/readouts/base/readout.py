@@ -143,22 +143,22 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
         return self
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of every class: X (n, n_units) -> (n, V), rows sum to one."""
+        """Return the probability of every class: X (n, n_units) -> (n, V), rows sum to one."""
         return self._probabilities(self._ready(X))
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Natural log-probability of every class: X (n, n_units) -> (n, V)."""
+        """Return the natural log-probability of every class: X (n, n_units) -> (n, V)."""
         return self._log_probabilities(self._ready(X))
 
     def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Natural log-probability (n,) of label y[i] after state X[i].
+        """Return the natural log-probability (n,) of label y[i] after state X[i].
 
         Equals the entries of `predict_log_proba`, without an (n, V) array in memory.
         """
         return self._log_probabilities_of(*self._ready_pairs(X, y))
 
     def predict(self, X: ArrayLike) -> Array:
-        """Most probable class of each row: X (n, n_units) -> (n,)."""
+        """Return the most probable class of each row: X (n, n_units) -> (n,)."""
         best = np.argmax(self._log_probabilities(self._ready(X)), axis=1)
         return self.classes_[best]
 

@@ -191,13 +191,13 @@ class MixtureOfExpertsReadout(BufferedReadout):
             self._assignment = None
 
     def gate_proba(self, X: ArrayLike) -> Array:
-        """P(z|x), of the gate before the label is seen: X (n, n_units) -> (n, n_experts)."""
+        """Return P(z|x), of the gate before the label is seen: X (n, n_units) -> (n, n_experts)."""
         states = self._ready(X)
         experts, weights = self._experts(), self._weights()
         return np.concatenate([experts.gate(Z, weights) for _, Z in self._tiles(states)])
 
     def responsibilities(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """P(z|x, y), which expert explains each label: X (n, n_units), y (n,) -> (n, n_experts)."""
+        """Return P(z|x, y), given the label: X (n, n_units), y (n,) -> (n, n_experts)."""
         states, codes = self._ready_pairs(X, y)
         experts, weights = self._experts(), self._weights()
         tiles = self._tiles(states)

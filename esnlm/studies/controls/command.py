@@ -24,9 +24,9 @@ class ControlsOptions(ShardsStudy):
     controls: Annotated[tuple[str, ...], names(tuple(CONTROLS))] = ()
     """Which of them (default: all that the readout knows)."""
     topologies: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ()
-    """Of the models with coupling (default: --topology); the first is that of the others."""
+    """Topologies of models with coupling (default: --topology); other models have the first."""
     resamples: Annotated[int, integer("R", 1)] = 10_000
-    """Of sentences and of pairs, for the intervals."""
+    """Resamples of sentences and of pairs, for the intervals."""
 
 
 def controls(train: Shards, /, *, options: ControlsOptions) -> int:

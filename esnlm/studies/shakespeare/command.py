@@ -52,22 +52,22 @@ class ShakespeareOptions:
     alpha: Annotated[float, positive("A")] = 3.0
     """L2 penalty."""
     spectral_radius: Annotated[float, not_negative("R")] = 0.7
-    """Of carried, gated and direct."""
+    """Spectral radius of carried, gated and direct."""
     input_scaling: Annotated[float, positive("S")] = 2.0
-    """Of carried, gated and direct."""
+    """Standard deviation of the input weights of carried, gated and direct."""
     degree: Annotated[int, integer("D", 1)] = 16
-    """Of carried, gated and direct."""
+    """Connections into a unit of carried, gated and direct."""
     leak_rate: LeakRate = None
-    """Of carried, gated and direct: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA
-    (default: 1)."""
+    """Leak rate of carried, gated and direct: a number in (0, 1], uniform:LOW:HIGH or
+    inverse_gamma:ALPHA (default: 1)."""
     direct: Annotated[int, integer("K", 1)] = 8
     """Last characters whose n-grams direct also reads, past the reservoir."""
     seed: Seed = 0
-    """Of the weights of carried, gated and direct."""
+    """Seed of the weights of carried, gated and direct."""
     characters: Annotated[int, integer("N", 100)] = 10_000
-    """To generate for the overlap."""
+    """Characters to generate for the overlap."""
     networks: Annotated[Path | None, file_name("CSV")] = None
-    """Networks to draw, too: what compare --generate wrote of the same text."""
+    """Networks to draw too: the CSV of compare --generate on the same text."""
     cluster: Cluster = None
 
 
