@@ -164,7 +164,7 @@ def statistics() -> Iterator[Any]:
 
 
 def readouts() -> Iterator[Any]:
-    from esnlm import SoftmaxReadout
+    from esnlm import LowRankReadout, SoftmaxReadout
 
     for n_units, dtype, n_classes in product((1, 7, 16, 33), DTYPES, (2, 5, 16, 33)):
         rng = np.random.default_rng(n_units)
@@ -172,6 +172,7 @@ def readouts() -> Iterator[Any]:
         y = np.r_[np.arange(n_classes), rng.integers(0, n_classes, 40 - n_classes)]
         for solver in ("newton-cg", "incremental"):
             yield SoftmaxReadout(alpha=1.0, solver=solver).fit(X, y).predict_proba(X)
+        yield LowRankReadout(random_state=0).fit(X, y).predict_proba(X)
 
 
 def mixtures() -> Iterator[Any]:

@@ -10,6 +10,8 @@ from esnlm.kernels.cache import kernel
 
 _TILE = 32
 _UNITS = 8
+# Sums and maxima of so many columns side by side: one alone waits for its last addition.
+_LANES = 4
 # Probabilities below exp(-60) count as zero: products of smaller ones would be denormal numbers,
 # on which a matrix product runs many times slower.
 LEAST_LOG = -60.0
@@ -18,11 +20,19 @@ LEAST_LOG = -60.0
 @kernel
 def shift_rows(Z):
     """Subtract each row's maximum from logits Z (n, V), in place; tiny ones become -inf."""
+    whole = Z.shape[1] // _LANES * _LANES
+    largest = np.empty(_LANES, dtype=Z.dtype)
     for i in range(Z.shape[0]):
         row = Z[i]
-        most = row[0]
-        for v in range(1, row.shape[0]):
+        largest[:] = row[0]
+        for v in range(0, whole, _LANES):
+            for u in range(_LANES):
+                largest[u] = max(largest[u], row[v + u])
+        most = row[-1]
+        for v in range(whole, row.shape[0]):
             most = max(most, row[v])
+        for u in range(_LANES):
+            most = max(most, largest[u])
         for v in range(row.shape[0]):
             shifted = row[v] - most
             row[v] = shifted if shifted > LEAST_LOG else -np.inf
@@ -31,10 +41,18 @@ def shift_rows(Z):
 @kernel
 def normalise_rows(E):
     """Divide each row of E (n, V) by its sum, in place."""
+    whole = E.shape[1] // _LANES * _LANES
+    sums = np.empty(_LANES, dtype=E.dtype)
     for i in range(E.shape[0]):
         row = E[i]
+        sums[:] = 0
+        for v in range(0, whole, _LANES):
+            for u in range(_LANES):
+                sums[u] += row[v + u]
         total = row[0] * 0
-        for v in range(row.shape[0]):
+        for u in range(_LANES):
+            total += sums[u]
+        for v in range(whole, row.shape[0]):
             total += row[v]
         scale = 1 / total
         for v in range(row.shape[0]):
@@ -56,6 +74,16 @@ def residual_rows(E, targets, residual, losses):
         p = row[targets[i]]
         losses[i] = -np.log(p) if p > 0 else 1e4
         rest[targets[i]] = p - 1
+
+
+@kernel
+def discount_rows(residual, targets, shares, backoff):
+    """Make residuals (n, V) those of targets (n,) whose ``shares`` (n,) go to ``backoff`` (V,)."""
+    for i in range(residual.shape[0]):
+        row, share = residual[i], shares[i]
+        for v in range(row.shape[0]):
+            row[v] -= share * backoff[v]
+        row[targets[i]] += share
 
 
 @kernel

@@ -89,11 +89,15 @@ class StateBlocks:
         bar = progress_bar(
             verbose, leave=False, total=self.n_rows, unit="tok", unit_scale=True, desc="states"
         )
+        memory: Array = np.empty((0, 0))
         with bar:
             for states, following, positions in blocks:
                 if n_last:
                     last = last_tokens(stream.tokens, positions, stream.starts, n_last, before)
-                    states = np.concatenate([states, last.astype(states.dtype)], axis=1)
+                    if len(memory) < len(states):
+                        shape = len(states), states.shape[1] + n_last
+                        memory = np.empty(shape, dtype=states.dtype)
+                    states = np.concatenate([states, last], axis=1, out=memory[: len(states)])
                 yield (states, following, positions)[:n_arrays]
                 bar.update(len(following))
 

@@ -21,7 +21,7 @@ _WORDS_AT_ONCE = 4096
 _EXACT, _MANY = 4096, 16
 # Rows that one thread works on at a time: a block of 16 384 units has 512. Products of fewer
 # operations are not worth threads.
-_TILE = 128
+_TILE = 512
 _WORTH_THREADS = 1 << 24
 
 

@@ -5,10 +5,10 @@ from operator import iadd
 
 import numpy as np
 
-from esnlm.kernels.rows import add_class_variances
+from esnlm.kernels.rows import add_class_variances, discount_rows
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.class_based.word_factors import TASKS, ClassLayout, WordFactors
-from esnlm.readouts.softmax.loss import discount, log_softmax, logits, residuals
+from esnlm.readouts.softmax.loss import log_softmax, logits, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
 from esnlm.utils.arrays import Array, Bools, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
@@ -137,7 +137,7 @@ class ClassSoftmax(Stateful):
         """Gradient of the summed loss in the weights, and sums of p (1 - p) by class."""
         _, P, R = residuals(_linear(Z, self.weights), classes)
         if discounts is not None:
-            discount(R, classes, *discounts)
+            discount_rows(R, classes, *discounts)
         if in_z is not None:
             np.matmul(R, self.weights[:-1].T, out=in_z)
         variances = np.zeros(P.shape[1])
@@ -211,7 +211,8 @@ class WordSoftmax(WordFactors, Stateful):
                 targets = self.layout.position[words[rows]] - run.start
                 _, _, R = residuals(logits(z, self.coef[run].T, self.intercept[run]), targets)
                 if discounts is not None:
-                    discount(R, targets, discounts[rows], 1 / R.shape[1])
+                    alike = np.full(R.shape[1], 1 / R.shape[1], dtype=R.dtype)
+                    discount_rows(R, targets, discounts[rows], alike)
                 if in_z is not None:
                     in_z[rows] = R @ self.coef[run]
                 self._move(z, run, R, np.float32(rate), decay)

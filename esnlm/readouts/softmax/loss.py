@@ -87,12 +87,6 @@ def residuals(Z: Array, targets: Array) -> tuple[Array, ...]:
     return losses, Z, R
 
 
-def discount(R: Array, targets: Array, shares: Array, backoff: Array | float) -> None:
-    """Make residuals R (n, V) those of targets whose ``shares`` (n,) go to ``backoff`` (V,)."""
-    R[np.arange(len(R)), targets] += shares
-    R -= shares[:, None] * backoff
-
-
 @dataclass(eq=False)
 class MultinomialLoss:
     """Penalised mean negative log-likelihood of softmax regression over blocks of rows.
