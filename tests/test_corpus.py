@@ -116,6 +116,19 @@ def test_what_a_folder_holds_is_read_or_told(tmp_path: Path, monkeypatch):
         list(TextCorpus(tmp_path))
 
 
+def test_links_to_folders_are_followed_once(tmp_path: Path):
+    for name in ("texts", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text(name)
+    (tmp_path / "texts" / "more").symlink_to("../elsewhere")
+    (tmp_path / "texts" / "self").symlink_to(".")
+    (tmp_path / "texts" / "zoo").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "home").symlink_to(tmp_path)
+    assert [name for _, name in TextCorpus(tmp_path / "texts").files()] == [
+        "more/elsewhere", "texts",
+    ]  # fmt: skip
+
+
 def test_files_are_named_within_what_was_given(tmp_path: Path):
     (tmp_path / "sub").mkdir()
     for name in ("b", "sub/c"):

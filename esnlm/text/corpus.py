@@ -401,11 +401,18 @@ def is_hidden(place: PurePath) -> bool:
 
 
 def files_within(folder: Path) -> Iterator[Path]:
-    """Yield the files under a folder, hidden ones left out; OSError where it cannot be read."""
+    """Yield the files under a folder, hidden ones left out; OSError where it cannot be read.
+
+    Links to folders are followed; a folder is read once, whatever leads to it.
+    """
 
     def fail(error: OSError) -> NoReturn:
         raise error
 
-    for home, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    seen = {folder.resolve()}
+    for home, folders, files in os.walk(folder, onerror=fail, followlinks=True):
+        names = sorted(name for name in folders if not name.startswith("."))
+        places = {Path(home, name).resolve(): name for name in reversed(names)}
+        folders[:] = sorted(name for place, name in places.items() if place not in seen)
+        seen |= places.keys()
         yield from (Path(home, name) for name in files if not name.startswith("."))
