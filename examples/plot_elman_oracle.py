@@ -3,8 +3,8 @@ Elman's grammar and the floor that no model passes
 ==================================================
 
 Sentences drawn from a known grammar have an exact next-word distribution. Its perplexity is the
-*floor*: what is left when everything that can be known is known. So a model's perplexity says how
-much is missing, which it never does on natural text.
+*floor*: no model can be below it. So the distance to the floor says how much a model misses.
+Natural text cannot say that.
 """
 
 import matplotlib.pyplot as plt

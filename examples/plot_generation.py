@@ -3,8 +3,8 @@ Generating text
 ===============
 
 ``sample`` continues a prompt: the temperature divides the log-probabilities, ``top_k`` and
-``top_p`` keep the likeliest tokens. On a grammar it can be counted what each buys: how many
-sentences are grammatical, and how many differ.
+``top_p`` keep the likeliest tokens. On a grammar their effect can be counted: how many sentences
+are grammatical, and how many differ.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,9 @@
 Kneser-Ney n-grams and the reservoir together
 =============================================
 
-Every figure of a language model needs the n-gram's beside it: modified Kneser-Ney, counted in a
-moment on the same tokens. The two see different things, and the mean of their probabilities is
-better than either. The text is one that every Python brings along: the reference manual that
-``help()`` reads.
+Report modified Kneser-Ney n-grams beside every language model: they are counted in a moment on
+the same tokens. The two see different things, and the mean of their probabilities is better than
+either. The text is Python's reference manual, which ``help()`` reads.
 """
 
 import re
@@ -40,8 +39,8 @@ print(len(train), "sentences to train on,", sum(len(s.split()) for s in train), 
 # ----------
 # The reservoir is a bank of leaky traces of word vectors. The readout also reads the last three
 # tokens and frequent n-grams of them past it: *direct connections*. A manual repeats its phrases,
-# which n-grams know by heart, so that alone they are ahead here; on a hundred thousand words of
-# varied text the reservoir is (:doc:`/guide/surprisal`).
+# so n-grams alone are ahead here. On a hundred thousand words of varied text the reservoir is
+# (:doc:`/guide/surprisal`).
 
 model = LanguageModel(
     Reservoir(

@@ -2,9 +2,9 @@
 Surprisal of each word, beside the exact one
 ============================================
 
-Surprisal, ``-log2 P(word | what precedes)``, is what studies of reading times regress on. On a
-grammar it can be laid beside the exact value: where does a reservoir know that a verb must agree
-with a noun some words earlier?
+Studies of reading times regress on surprisal, ``-log2 P(word | what precedes)``. A grammar has the
+exact value beside it: where does a reservoir know that a verb must agree with a noun some words
+earlier?
 """
 
 import matplotlib.pyplot as plt
