@@ -1,6 +1,6 @@
 """``esnlm dyck``: fixed timescales against learned ones on nested brackets.
 
-Section 3.2.3 of Mahto et al. (paper 002): an LSTM layer says after each bracket which closers may
+Section 3.2.3 of Mahto et al. (2021): an LSTM layer says after each bracket which closers may
 come next. The baseline learns all its biases; the multi-timescale model has those of forget and
 input gates fixed so that its units' timescales follow an inverse gamma distribution. Frozen
 reservoirs of several laws of leak rates and readouts stand beside them.

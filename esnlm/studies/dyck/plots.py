@@ -1,4 +1,4 @@
-"""Figure 2 of Mahto et al. (paper 002) from the rows of the Dyck experiment."""
+"""Figure 2 of Mahto et al. (2021) from the rows of the Dyck experiment."""
 
 import json
 from collections.abc import Iterator, Sequence

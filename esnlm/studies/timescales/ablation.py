@@ -1,4 +1,4 @@
-"""Word ablation: how long a state remembers a word (Mahto et al. 2021, paper 002, section A.4).
+"""Word ablation: how long a state remembers a word (Mahto et al. 2021, section A.4).
 
 A text is read once as it is and once without one of its words; the difference of the two states
 is measured some tokens later.

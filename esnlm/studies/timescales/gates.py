@@ -1,4 +1,4 @@
-"""Figure 5 of Mahto et al. (paper 002): forget gates of an LSTM along a text."""
+"""Figure 5 of Mahto et al. (2021): forget gates of an LSTM along a text."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
 """Markov copies of a text, and the information that its words have on later ones.
 
-Section 3.1.1 and figure 1 of Mahto et al. (2021, paper 002); Lin & Tegmark (2016).
+Section 3.1.1 and figure 1 of Mahto et al. (2021); Lin & Tegmark (2016).
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Figures 1, 4, 6, 7 and 8 of Mahto et al. (paper 002): timescales of units, and word ablation."""
+"""Figures 1, 4, 6, 7 and 8 of Mahto et al. (2021): timescales of units, and word ablation."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle

@@ -1,4 +1,4 @@
-"""Figure 3 of Mahto et al. (paper 002): which words need which timescales.
+"""Figure 3 of Mahto et al. (2021): which words need which timescales.
 
 Units of about one timescale are silenced together, in a layer of an LSTM or in a reservoir: how
 much worse are words of each frequency, and of each class?

@@ -1,4 +1,4 @@
-"""The Dyck-2 pair of Mahto et al. (paper 002): which closers may come next, by one LSTM layer."""
+"""The Dyck-2 pair of Mahto et al. (2021): which closers may come next, by one LSTM layer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

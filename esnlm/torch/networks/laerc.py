@@ -1,4 +1,4 @@
-"""The layered reservoirs of Köster & Uchida (paper 004, section IV and appendix A): LAERC."""
+"""The layered reservoirs of Köster & Uchida (2025, section IV and appendix A): LAERC."""
 
 import math
 from collections.abc import Iterator

@@ -32,9 +32,10 @@ class GatedLayer(nn.Module):
     uniform in ±1/√H: 4 H (D + H + 2) parameters for the sizes D, ``n_inputs``, and H, ``n_units``.
 
     ``timescales`` (n_units,) fix the bias of the forget gates to ``-log(exp(1/T) - 1)`` (equation 5
-    of paper 002) and that of the input gates to its negative; neither is trained. A fixed bias is
-    stored once: 2 H parameters fewer, and 4 H trained parameters fewer. ``weight_drop`` is the
-    share of recurrent weights dropped in training, the same for a whole batch (Merity et al. 2018).
+    of Mahto et al. 2021) and that of the input gates to its negative; neither is trained. A fixed
+    bias is stored once: 2 H parameters fewer, and 4 H trained parameters fewer. ``weight_drop`` is
+    the share of recurrent weights dropped in training, the same for a whole batch (Merity et al.
+    2018).
     """
 
     def __init__(
@@ -163,9 +164,9 @@ class _Run(torch.autograd.Function):
 class LSTM(Network):
     """Embedding, LSTM, linear map; dropout after the embedding and before the map.
 
-    The language model of papers 000 and 001. Trained parameters, with V tokens and H units in
-    embedding and layers: 2 V H + V + n_layers 8 H (H + 1), 53.6 million with GPT-2's vocabulary,
-    which table 3 of paper 000 has as 54 million and table 1 of paper 001 as 53 million.
+    The language model of Ueda et al. (2025) and (2025b). Trained parameters, with V tokens and H
+    units in embedding and layers: 2 V H + V + n_layers 8 H (H + 1), 53.6 million with GPT-2's
+    vocabulary. Table 3 of the first paper has 54 million, table 1 of the second 53 million.
     """
 
     n_units: int = limited(512, Count())

@@ -1,4 +1,4 @@
-"""The multi-timescale LSTM of Mahto et al. (paper 002), its baseline, and measured timescales."""
+"""The multi-timescale LSTM of Mahto et al. (2021), its baseline, and measured timescales."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

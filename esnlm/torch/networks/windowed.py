@@ -1,4 +1,4 @@
-"""The networks of Köster & Uchida (paper 004) that read a window of characters."""
+"""The networks of Köster & Uchida (2025) that read a window of characters."""
 
 import math
 from abc import abstractmethod
@@ -126,7 +126,7 @@ class CharacterReservoir(WindowedNetwork):
 class AttentionReservoir(CharacterReservoir):
     """The character reservoir with an `AttentionReadout` (AERC)."""
 
-    #: Of paper 004, from about 15 000 to 155 000 trained parameters.
+    #: Of Köster & Uchida, from about 15 000 to 155 000 trained parameters.
     PUBLISHED: ClassVar[tuple[Settings, ...]] = tuple(
         {"n_units": n, "n_hidden": h}
         for n, h in ((75, 13), (75, 19), (100, 20), (150, 25), (160, 30))
@@ -187,7 +187,7 @@ class CharacterTransformer(WindowedNetwork):
     training.
     """
 
-    #: Of paper 004, from about 15 000 to 155 000 trained parameters.
+    #: Of Köster & Uchida, from about 15 000 to 155 000 trained parameters.
     PUBLISHED: ClassVar[tuple[Settings, ...]] = tuple(
         {"n_hidden": f, "n_heads": heads, "n_layers": layers}
         for f, heads, layers in (
