@@ -75,7 +75,7 @@ def _check_settings(space: "Space") -> None:
         for name in set_options(options.network):
             raise ValueError(
                 f"{name.replace('_', '-')} is of networks trained by gradient: esnlm search tries"
-                " settings of the core's reservoirs and readouts"
+                " settings of reservoirs and readouts alone"
             )
         options.check_model()
 

@@ -94,7 +94,7 @@ class NetworkOptions:
     """A network and its training; what is not given is the network's own."""
 
     model: Annotated[Any, Parameter(metavar="NAME")] = None
-    """The network; without it the core's reservoir and readout."""
+    """The network (default: none, a reservoir and a readout without torch)."""
     device: Annotated[str | None, Parameter(metavar="NAME")] = None
     """auto (default), cpu, cuda or cuda:N."""
     rank: Annotated[int | None, integer("R")] = None
