@@ -99,8 +99,8 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         if equal:
             log.warning(
                 f"the two sentences are equal in {len(equal)} of the {len(pairs)} pairs, such as"
-                f" pair {equal[0].name} of {equal[0].paradigm}: each counts as a tie; correct them"
-                " or leave them out"
+                f" pair {equal[0].name} of {equal[0].paradigm}: each counts as a tie (BLiMP"
+                " itself has 7; correct those of your own)"
             )
         parts = subsets(pairs, _training_words(options.words_of))
         judge, place = _judge(model, options)
