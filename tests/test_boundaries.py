@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_models import DOCS, ngrams
 
@@ -23,6 +24,13 @@ def test_the_name_of_a_file_is_no_text(name: Any, tmp_path: Path, monkeypatch: A
     for method in methods:
         with pytest.raises(ValueError, match="docs must be texts, got the name of a file"):
             method(name)
+
+
+@pytest.mark.parametrize("docs", [b"the boy", [b"the boy"], (b"the boy",), np.array([b"the boy"])])
+def test_bytes_are_no_text(docs: Any) -> None:
+    for method in (NgramLanguageModel(order=2, tokenizer="word").fit, ngrams().perplexity):
+        with pytest.raises(ValueError, match="docs must be texts, got bytes, b'the boy': decode"):
+            method(docs)
 
 
 @pytest.mark.parametrize("text", ["Hello.", "a/b", "a\0b", "x" * 5000, "corpus.txt is a file"])

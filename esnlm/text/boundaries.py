@@ -195,19 +195,19 @@ def as_documents(docs: Any) -> Any:
     if hasattr(docs, "columns") or isinstance(docs, Mapping):
         names = ", ".join(map(str, getattr(docs, "columns", docs)))[:200]
         raise ValueError(f"docs must be documents, got a table of {names}: pass one of its columns")
-    if isinstance(docs, str | PurePath):
-        _check_no_file(docs)
+    if isinstance(docs, str | PurePath | bytes):
+        _check_text(docs)
         return [docs]
     if isinstance(docs, list | tuple):
         for doc in docs[:1]:
-            _check_no_file(doc)
+            _check_text(doc)
     if hasattr(docs, "dtype") and np.ndim(docs) == 1:  # of numpy, pandas or torch
         docs = np.asarray(docs)
         if docs.dtype.kind in "US":
-            return docs.tolist()
+            return as_documents(docs.tolist())
         if docs.dtype != object:
             return [docs]
-    if not isinstance(docs, Iterable) or isinstance(docs, bytes):
+    if not isinstance(docs, Iterable):
         advice = ": pass its stream()" if hasattr(docs, "stream") else ""
         raise ValueError(
             f"docs must be an iterable of documents, got {type(docs).__name__}{advice}"
@@ -218,8 +218,10 @@ def as_documents(docs: Any) -> Any:
     return list(docs) if iter(docs) is docs else docs
 
 
-def _check_no_file(doc: Any) -> None:
-    """Raise ValueError for a path, or a string that is the name of a file and no text."""
+def _check_text(doc: Any) -> None:
+    """Raise ValueError for bytes, a path, or a string that is the name of a file and no text."""
+    if isinstance(doc, bytes):
+        raise ValueError(f"docs must be texts, got bytes, {doc[:40]!r}: decode them")
     is_name = isinstance(doc, str) and not re.search(r"\s", doc)
     if isinstance(doc, PurePath) or (is_name and (_FILE.search(doc) or isfile(doc))):
         raise ValueError(
