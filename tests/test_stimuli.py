@@ -113,6 +113,7 @@ def test_no_command_takes_a_table_as_text(command: str, capsys: Any) -> None:
         ("tabs.csv --column text", "tabs.csv separates its columns by '\\t', expected ','"),
         ("excel.tsv --column text", "excel.tsv separates its columns by ';', expected '\\t'"),
         ("twice.csv --column text", "twice.csv names the column 'text' twice: rename one"),
+        ("apart.csv --column text", "apart.csv names the column 'text' twice: rename one"),
         ("stimuli.csv --column sentence --counts words.csv", "is a table, and counts are of a"),
         ("blank.csv --column text", "row 2: column 'text' is empty"),
         ("stimuli.csv --column sentence --lags 4", "lags must be at most 3, got 4"),
@@ -127,6 +128,7 @@ def test_bad_tables_are_refused_and_leave_nothing(
     rows = [f"{who},{item},{word}" for who in "ab" for item in "12" for word in ("the", "boy")]
     Path("readers.csv").write_text("\n".join(["reader,item,word", *rows]) + "\n")
     Path("twice.csv").write_text("text,,,text\nthe boy,,,the dog\n")
+    Path("apart.csv").write_text("text, text\nthe boy,the dog\n")
     for name, text in ("excel.csv", "1;a, b\n"), ("tabs.csv", "1\ta\n"), ("excel.tsv", "1;a\n"):
         Path(name).write_text(f"item{text[1]}text\n{text}")
     Path("blank.csv").write_text("item,text\n1,the\n2, \n")
@@ -134,6 +136,13 @@ def test_bad_tables_are_refused_and_leave_nothing(
     assert main(["evaluate", "model", *arguments.split(), "--surprisal-csv", "w.csv"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_names_of_columns_may_have_spaces_around() -> None:
+    Path("spaced.csv").write_text("item, text ,kind\n1, the boy sees,a\n")
+    stimuli = read_texts("spaced.csv", "text")
+    assert stimuli.columns == ("item", "kind")
+    assert stimuli.texts == ["the boy sees"]
 
 
 def test_groups_are_texts_in_the_order_of_the_rows() -> None:

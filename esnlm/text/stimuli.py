@@ -49,7 +49,7 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
                 text = file.read()
                 check_separator(path, text.partition("\n")[0], separator)
                 read: Any = partial(pd.read_csv, sep=separator, dtype=str, keep_default_na=False)
-                names = read(StringIO(text), header=None, nrows=1).iloc[0]
+                names = read(StringIO(text), header=None, nrows=1).iloc[0].str.strip()
                 table = read(StringIO(text), index_col=False)
         except pd.errors.ParserWarning:
             raise CorpusError(
@@ -59,7 +59,8 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
         except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
             reason = " ".join(str(error).split())
             raise CorpusError(f"{path} is no table of a header and rows: {reason}") from error
-    table.columns = table.columns.str.removeprefix("\ufeff")
+    # "item, text" names a column " text", which messages could not tell from "text".
+    table.columns = table.columns.str.removeprefix("\ufeff").str.strip()
     if (twice := names.duplicated() & names.ne("")).any():
         raise CorpusError(f"{path} names the column {names[twice].iloc[0]!r} twice: rename one")
     if table.empty:
