@@ -562,6 +562,37 @@ def test_numbers_of_numpy_can_be_saved(tmp_path: Path):
     assert loaded.score(TEST) == made.score(TEST)
 
 
+@pytest.mark.parametrize("integer", [np.uint8, np.int8, np.uint64])
+def test_narrow_numbers_of_numpy_are_those_of_python(integer):
+    """As tokens.max() + 1 is; their products overflow, and the unsigned have no sign."""
+    docs = [np.arange(20) % 6] * 90
+    options = {"n_direct": 2, "n_passes": 2}
+    made = {number: [
+        LanguageModel(
+            Reservoir(number(30), degree=number(8), random_state=number(1)),
+            readout.set_params(**{name: number(value) for name, value in options.items()}),
+            n_tokens=number(6), n_streams=number(9), random_state=number(0),
+        ).fit(docs)
+        for readout in (TokenGatedReadout(n_gates=number(6)), LowRankReadout(random_state=0))
+    ] for number in (int, integer)}  # fmt: skip
+    made[int].append(NgramLanguageModel(3, n_tokens=6).fit(docs))
+    made[integer].append(NgramLanguageModel(integer(3), n_tokens=integer(6)).fit(docs))
+    for ours, theirs in zip(made[integer], made[int], strict=True):
+        assert ours.score(docs) == theirs.score(docs)
+        assert np.array_equal(
+            ours.sample(9, top_k=integer(2), random_state=0),
+            theirs.sample(9, top_k=2, random_state=0),
+        )
+    harvests = [
+        made[int][0].reservoir_.harvest(
+            np.arange(900) % 6, n_streams=number(9), block_size=number(100), warmup=number(100)
+        )
+        for number in (int, integer)
+    ]
+    for ours, theirs in zip(*map(list, harvests), strict=True):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+
+
 def test_scores_that_are_no_probabilities_are_refused():
     model = LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word")
     model.fit(["the boy sees the dog"] * 3)

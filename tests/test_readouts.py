@@ -212,6 +212,24 @@ def test_chunked_partial_fit_equals_fit(readout: Any, cuts: list[int]) -> None:
 
 
 @every_readout
+def test_narrow_numbers_of_numpy_are_those_of_python(readout: Any) -> None:
+    X, y = pairs(300)
+    numbers = {"n_passes": 3, "max_iter": 3, "n_experts": 2, "rank": 2, "buffer_size": 100}
+    numbers |= {"n_components": 3, "n_restarts": 2, "alpha": 0.5, "prior": 2.0, "gate_alpha": 0.5}
+    numbers = {name: value for name, value in numbers.items() if name in readout.get_params()}
+    if "newton" not in clone(readout).get_params().get("solver", "newton"):
+        numbers.pop("max_iter", None)
+    narrow = {n: np.float16(v) if isinstance(v, float) else np.uint8(v) for n, v in numbers.items()}
+    made = []
+    for values in (numbers, narrow):
+        fitted = clone(readout).set_params(**values).fit(X, y)
+        streamed = clone(readout).set_params(**values)
+        streamed.partial_fit(X, y, classes=np.arange(4)).partial_fit(X, y)
+        made.append([fitted.predict_proba(X), streamed.predict_proba(X)])
+    np.testing.assert_array_equal(*made)
+
+
+@every_readout
 def test_predicting_between_chunks_changes_nothing(readout: Any) -> None:
     X, y = pairs(80)
     watched, unwatched = clone(readout), clone(readout)

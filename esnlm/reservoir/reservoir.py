@@ -166,10 +166,10 @@ class Reservoir(
                     )
             self._complete()
             return self
-        n_units, degree = int(self.n_units), int(self.degree)  # products of numpy's may overflow
+        n_inputs, n_units, degree = int(n_inputs), self.n_units, self.degree
         dtype = np.dtype(self.dtype)
         dense = n_units if self.topology == "orthogonal" else min(degree, n_units)
-        driven = n_units if self.input_degree is None else int(self.input_degree)
+        driven = n_units if self.input_degree is None else self.input_degree
         n_bytes = 12 * n_units * dense + 8 * driven * n_inputs
         what = f"the weights of {n_units} units and {n_inputs} inputs"
         check_memory(what, n_bytes, "lower one of them")
@@ -339,13 +339,14 @@ class Reservoir(
         Count(0).check("washout", washout)
         Count(0).check("warmup", warmup)
         Count(none=True).check("block_size", block_size)
-        plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
+        sizes = int(n_streams), int(warmup), int(washout)  # products of numpy's may overflow
+        plan = StreamPlan(len(text), checked_starts(starts, len(text)), *sizes)
         if block_size is None:
             row = len(self.bias_) * self.W_.dtype.itemsize
             block_size = min(16384, max(64, _BLOCK_BYTES // row))
         state = None if initial_state is None else self._initial(initial_state)
         blocks = self._recurrence.blocks(
-            drive, text, plan, block_size, initial_state=state, n_threads=n_threads,
+            drive, text, plan, int(block_size), initial_state=state, n_threads=n_threads,
             check=self._checked if reuse else lambda states: self._checked(states).copy(order="K"),
         )  # fmt: skip
         return blocks if return_positions else (block[:2] for block in blocks)

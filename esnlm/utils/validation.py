@@ -60,8 +60,9 @@ class Number(NamedTuple):
             raise ValueError(f"{name} must be a finite number, got {value!r}")
         left = "(" if self.open in ("low", "both") else "["
         right = ")" if self.open in ("high", "both") else "]"
-        above = value > self.low if left == "(" else value >= self.low
-        below = value < self.high if right == ")" else value <= self.high
+        number = float(value)  # a bound may be more than half precision holds
+        above = number > self.low if left == "(" else number >= self.low
+        below = number < self.high if right == ")" else number <= self.high
         if above and below:
             return
         rule = f"lie in {left}{self.low:g}, {self.high:g}{right}"
@@ -117,7 +118,8 @@ def limited(default: Any, constraint: Any, **needs: Any) -> Any:
 def check_parameters(owner: Any) -> None:
     """Raise ValueError unless each `limited` field of a dataclass is what its constraint allows.
 
-    A field that is not its default must have an effect, see `check_used`.
+    A field that is not its default must have an effect, see `check_used`. Numbers of numpy become
+    Python's of the same value: products of a narrow type overflow, and some have no sign.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -130,7 +132,11 @@ def check_parameters(owner: Any) -> None:
     for each in fields(owner):
         constraint = each.metadata.get("constraint")
         if constraint is not None:
-            constraint.check(each.name, getattr(owner, each.name))
+            value = getattr(owner, each.name)
+            constraint.check(each.name, value)
+            if isinstance(value, np.number):
+                plain = int(value) if isinstance(value, np.integer) else float(value)
+                object.__setattr__(owner, each.name, plain)
     check_used(owner)
 
 

@@ -187,10 +187,10 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
         self._can_learn, self._settling = True, OwnLock()
-        self._at_fit = self.get_params(deep=False)
-        for name in self._arrays():
+        for name in ("_at_fit", *self._arrays()):
             self.__dict__.pop(name, None)
         self._start()
+        self._at_fit = self.get_params(deep=False)
 
     def _begin(
         self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: Array | None = None

@@ -337,7 +337,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])
 
     def _set_weights(self, weights: Array, curvature: Floats) -> None:
-        n_experts = int(at_fit(self)["n_experts"])  # numpy's may have no sign
+        n_experts = at_fit(self)["n_experts"]
         experts, self.gate_coef_ = np.split(weights, [-n_experts])
         self.expert_coef_ = experts.reshape(n_experts, -1, weights.shape[1])
         self.curvature_ = curvature
