@@ -283,6 +283,8 @@ def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
         assert "http://" not in text
         assert "https://" not in text
         assert "innerHTML" not in text
+        head = client.head(path)
+        assert (head.status_code, head.content, dict(head.headers)) == (200, b"", found.headers)
     page = client.get("/").text
     assert "<script>" not in page
     assert "style=" not in page

@@ -115,7 +115,8 @@ def application(models: Sequence[ShownModel]) -> FastAPI:
         responses={status: {"model": Problem} for status in (404, 422, 503)},
     )
     for path, name in _FILES.items():
-        app.get(path, include_in_schema=False)(partial(_file, name))
+        # HEAD too, by which others ask whether the page is there.
+        app.api_route(path, methods=["GET", "HEAD"], include_in_schema=False)(partial(_file, name))
     _add_routes(app, {model.name: model for model in models}, _Worker())
     app.exception_handler(RequestValidationError)(_invalid)
     app.exception_handler(StarletteException)(_refused)  # of routes and methods too
