@@ -268,7 +268,9 @@ def _retrieved(url: str, digest: str | None, name: str) -> Path:
     except ValueError as error:  # a wrong checksum
         raise CorpusError(f"{url} is not the published text: {error}") from error
     except OSError as error:
-        reason = str(error).partition("(Caused")[0]
+        reason: BaseException = error
+        while "(Caused" in str(error) and reason.__context__ is not None:  # a library's retries
+            reason = reason.__context__
         raise OSError(f"cannot download {url}: {reason}; give a local file or folder") from error
 
 

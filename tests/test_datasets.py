@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import socket
 import tarfile
 import threading
 import zipfile
@@ -266,6 +267,16 @@ def test_gpt2_is_downloaded_and_checked(server: str, tmp_path: Path, monkeypatch
     (tmp_path / "served" / "vocab.bpe").unlink()
     with pytest.raises(OSError, match=r"cannot download .*/vocab\.bpe.* local file or folder"):
         datasets.gpt2_files()
+
+
+def test_why_there_is_no_download_is_said(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("ESNLM_DATA", str(tmp_path))
+    with socket.socket() as closed:  # it does not listen
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/a.txt"
+        with pytest.raises(OSError, match=rf"^cannot download {url}: .*refused.*; give a local"):
+            datasets._retrieved(url, None, "a.txt")
 
 
 def test_downloads_have_checksums():
