@@ -98,14 +98,7 @@ class OwnLock:
     """A lock of the object that holds it: a copy or a pickle has another one, which is open."""
 
     def __init__(self) -> None:
-        self._lock = RLock()
-
-    def __enter__(self) -> Self:
-        self._lock.acquire()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.lock = RLock()  # an interrupt cannot leave it closed after ``with own.lock``
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()

@@ -181,7 +181,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
 
     def _make_current(self) -> None:
         """`_settle` in one thread at a time: others that predict wait for it."""
-        with self._settling:
+        with self._settling.lock:
             self._settle()
 
     def _forget(self, *, fitted: bool) -> None:

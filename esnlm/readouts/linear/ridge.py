@@ -52,8 +52,8 @@ class RidgeReadout(StreamingReadout):
         Least output before renormalising. "auto": ``1e-3 * min(1, 24 / V)``: Rachez's value at
         his 24 words, and never more than 0.024 of mass given away in all.
     validation_fraction : float
-        Part of the rows of ``fit`` that "held_out" holds out, the last of each run of
-        ``1 / fraction`` rows; the chosen penalty is then solved on all of them.
+        Part of the rows of ``fit`` that "held_out" holds out, half of them at most: the last of
+        each run of ``1 / fraction`` rows, rounded. The chosen penalty is then solved on all rows.
     gram_rows : int, optional
         Let only the first so many rows into the Gram matrix, whose cost a row is n_units²; sums
         by class use every row.
