@@ -268,10 +268,19 @@ def _retrieved(url: str, digest: str | None, name: str) -> Path:
     except ValueError as error:  # a wrong checksum
         raise CorpusError(f"{url} is not the published text: {error}") from error
     except OSError as error:
-        reason: BaseException = error
-        while "(Caused" in str(error) and reason.__context__ is not None:  # a library's retries
-            reason = reason.__context__
+        reason = _first_cause(error)
         raise OSError(f"cannot download {url}: {reason}; give a local file or folder") from error
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return the message of an error, or of what led to it through a library's retries.
+
+    A message, as the error itself would hold sockets.
+    """
+    is_nested = "(Caused" in str(error)
+    while is_nested and error.__context__ is not None:
+        error = error.__context__
+    return str(error)
 
 
 def _check_blimp(files: Mapping[str, bytes], place: Path) -> None:
