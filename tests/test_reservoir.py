@@ -453,6 +453,21 @@ def test_weights_that_do_not_fit_are_refused_before_any_use(part, change, messag
         clone(reservoir).load_state_dict(arrays | {part: change(arrays[part])})
 
 
+def test_weights_that_are_refused_leave_those_that_were():
+    reservoir = Reservoir(5, degree=2, random_state=0).fit(n_inputs=3)
+    states, before = reservoir.transform([0, 1, 2]), reservoir.state_dict()
+    nan, wide = np.full(5, np.nan), np.ones((5, 3))
+    for inputs, bias, message in ((wide, nan, "got NaN"), (wide[:4], 0.0, "must have shape")):
+        with pytest.raises(ValueError, match=message):
+            reservoir.set_weights(np.eye(5), inputs, bias, 1.0)
+        np.testing.assert_equal(reservoir.state_dict(), before)
+        np.testing.assert_array_equal(reservoir.transform([0, 1, 2]), states)
+    new = Reservoir(5)
+    with pytest.raises(ValueError, match="got NaN"):
+        new.set_weights(np.eye(5), wide, nan, 1.0)
+    assert new.transform([0, 1]).shape == (2, 5)
+
+
 def test_given_weights_of_another_size_are_refused():
     other = small(n_units=20)
     with pytest.raises(ValueError, match=r"W of a reservoir of 37 units .* got \(20, 20\)"):

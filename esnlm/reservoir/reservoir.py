@@ -34,6 +34,7 @@ from esnlm.utils.validation import (
     at_fit,
     check_parameters,
     limited,
+    restored_after_error,
 )
 
 _BLOCK_BYTES = 32 << 20
@@ -175,21 +176,22 @@ class Reservoir(
         check_memory(what, n_bytes, "lower one of them")
         seeds = np.random.SeedSequence(self.random_state).spawn(4)
         recurrent, inputs, leak, bias = map(np.random.default_rng, seeds)
-        self.leak_rate_ = _weights.leak_rates(self.leak_rate, n_units, dtype, leak)
-        self.W_, self.spectral_radius_ = _weights.recurrent_weights(
-            self.topology, n_units, degree, self.spectral_radius, dtype, recurrent
-        )
-        self.W_in_ = _weights.input_weights(
-            self.topology,
-            n_units,
-            n_inputs,
-            self.input_scaling,
-            self.input_degree,
-            dtype,
-            inputs,
-        )
-        self.bias_ = (self.bias_scaling * bias.standard_normal(n_units)).astype(dtype)
-        self._complete()
+        with restored_after_error(self):
+            self.leak_rate_ = _weights.leak_rates(self.leak_rate, n_units, dtype, leak)
+            self.W_, self.spectral_radius_ = _weights.recurrent_weights(
+                self.topology, n_units, degree, self.spectral_radius, dtype, recurrent
+            )
+            self.W_in_ = _weights.input_weights(
+                self.topology,
+                n_units,
+                n_inputs,
+                self.input_scaling,
+                self.input_degree,
+                dtype,
+                inputs,
+            )
+            self.bias_ = (self.bias_scaling * bias.standard_normal(n_units)).astype(dtype)
+            self._complete()
         return self
 
     def transform(
@@ -384,20 +386,21 @@ class Reservoir(
             raise ValueError(
                 f"bias must be a number or have shape ({self.n_units},), got {np.shape(bias)}"
             )
-        self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype, copy=True)
-        if scipy.sparse.issparse(W_in):
-            self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype, copy=True)
-        else:
-            self.W_in_ = np.array(W_in, dtype=dtype, order="F")
-        self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
-        for name, part in (("W", self.W_), ("W_in", self.W_in_), ("bias", self.bias_)):
-            values = part.data if scipy.sparse.issparse(part) else part
-            if not np.isfinite(values).all():
-                raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
-        self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
-        self._complete()
-        self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
-        self._has_set_weights = True
+        with restored_after_error(self):
+            self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype, copy=True)
+            if scipy.sparse.issparse(W_in):
+                self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype, copy=True)
+            else:
+                self.W_in_ = np.array(W_in, dtype=dtype, order="F")
+            self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
+            for name, part in (("W", self.W_), ("W_in", self.W_in_), ("bias", self.bias_)):
+                values = part.data if scipy.sparse.issparse(part) else part
+                if not np.isfinite(values).all():
+                    raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
+            self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
+            self._complete()
+            self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
+            self._has_set_weights = True
         return self
 
     def _complete(self) -> None:
