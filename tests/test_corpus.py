@@ -88,6 +88,8 @@ def test_marks_of_files_put_end_to_end_are_no_text(tmp_path: Path):
 def test_missing_files_are_named_at_once(tmp_path: Path):
     with pytest.raises(CorpusError, match=r"no such file or folder: .*none"):
         TextCorpus(tmp_path / "none")
+    with pytest.raises(CorpusError, match=r"folder: https://a\.b/c\.txt; text at a URL is"):
+        TextCorpus("https://a.b/c.txt")
     with pytest.raises(CorpusError, match="no files"):
         TextCorpus([])
     with pytest.raises(ValueError, match="split must be one of"):

@@ -97,7 +97,7 @@ def test_shards_at_a_url_are_those_of_the_folder(
     assert trained(server, n_parts=3) == expected
     with workers(cluster.scheduler_address) as reduce:
         assert trained(server, n_parts=3, reduce=reduce) == expected
-    with pytest.raises(ShardsError, match=r"is not a whole set of shards: manifest\.json is miss"):
+    with pytest.raises(ShardsError, match=r"manifest\.json is missing; text at a URL is not"):
         PartedCorpus(server + "/nowhere")
     with pytest.raises(ShardsError, match=r"cannot read nowhere://x/manifest\.json"):
         PartedCorpus("nowhere://x")

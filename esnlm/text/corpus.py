@@ -74,9 +74,10 @@ class TextCorpus:
         self.paths = [Path(path) for path in names]
         self.split = split
         self.layout = layout
-        for path in self.paths:
+        for name, path in zip(map(str, names), self.paths, strict=True):
             if not path.exists():
-                raise CorpusError(f"no such file or folder: {path}")
+                advice = "; text at a URL is not read, download it" if "://" in name else ""
+                raise CorpusError(f"no such file or folder: {name}{advice}")
             if not path.is_file() and not path.is_dir():
                 raise CorpusError(
                     f"{path} is a pipe or a device, and text is read more than once: write it to a"

@@ -66,8 +66,9 @@ class Place:
                     return opened.read(-1 if end is None else end - begin)
             return self._fetched(file, begin, end)
         except FileNotFoundError as error:
+            advice = "; text at a URL is not read, download it" if self.is_url else ""
             raise ShardsError(
-                f"{self.name} is not a whole set of shards: {file} is missing"
+                f"{self.name} is not a whole set of shards: {file} is missing{advice}"
             ) from error
         except OSError as error:
             raise ShardsError(f"cannot read {file} of {self.name}: {error}") from error
