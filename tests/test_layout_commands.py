@@ -164,3 +164,11 @@ def test_control_characters_are_warned_of(capsys):
     assert "is it --encoding cp1252?" in capsys.readouterr().err
     assert main(["ngram", "text", "--encoding", "cp1252", "--out", "n"]) == 0
     assert "control characters" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("head", ["{\\rtf1\\ansi", "\n<!DOCTYPE html>", "<?xml?>", "a"])
+def test_markup_is_warned_of(head, capsys):
+    Path("page").write_text(f"{head}\n" + "a b\nb a\n" * 20)
+    assert main(["ngram", "page", "--out", "m"]) == 0
+    warned = "page has markup, which is read as words: extract its text" in capsys.readouterr().err
+    assert warned == (head != "a")

@@ -24,6 +24,7 @@ from esnlm.text.tokenizers import Tokenizer
 _HEAD = 1 << 16
 # What dashes and quotes of cp1252 become where it is read as latin-1.
 _CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
+_MARKUP = re.compile(r"\s*(\{\\rtf|<!doctype|<html|<\?xml)", re.IGNORECASE)
 #: Of a folder of very many files, so many are looked into.
 _MOST_FILES = 100
 
@@ -203,7 +204,7 @@ def _alike(files: list[Path], held_out: list[Path]) -> Iterator[str]:
 
 def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
     """Of licences that are not cut, and of lines that are not joined, at most a line each."""
-    by_fault: dict[str, list[Path]] = {"licence": [], "wrapped": [], "control": []}
+    by_fault: dict[str, list[Path]] = {"licence": [], "wrapped": [], "control": [], "markup": []}
     for path in files:
         raw = _head(path, layout.encoding)
         lines = [line for _, line in layout.lines(enumerate(raw, start=1))]
@@ -215,6 +216,8 @@ def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
             by_fault["wrapped"].append(path)
         if any(_CONTROL.search(line) for line in raw):
             by_fault["control"].append(path)
+        if _MARKUP.match("".join(raw[:3])):
+            by_fault["markup"].append(path)
     for those, what in (
         (by_fault["licence"], "Project Gutenberg's licence, which strip_gutenberg=True leaves out"),
         (by_fault["wrapped"], "lines that look broken at a column: unwrap=True joins them"),
@@ -222,6 +225,7 @@ def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
             by_fault["control"],
             "control characters where cp1252 has dashes and quotes: is it encoding='cp1252'?",
         ),
+        (by_fault["markup"], "markup, which is read as words: extract its text"),
     ):
         if those:
             more = f" and {len(those) - 1} more" if len(those) > 1 else ""
