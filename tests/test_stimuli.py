@@ -109,6 +109,7 @@ def test_no_command_takes_a_table_as_text(command: str, capsys: Any) -> None:
         ("words.csv --word-column word --unit token", "rows of words, got --unit token"),
         ("clash.csv --column text", "rename it in the file"),
         ("empty.csv --column text", "has no row below its header"),
+        ("commas.csv --column text", "has no row below its header"),
         ("excel.csv --column text", "excel.csv separates its columns by ';', expected ','"),
         ("tabs.csv --column text", "tabs.csv separates its columns by '\\t', expected ','"),
         ("excel.tsv --column text", "excel.tsv separates its columns by ';', expected '\\t'"),
@@ -125,6 +126,7 @@ def test_bad_tables_are_refused_and_leave_nothing(
     Path("pairs.jsonl").write_text("{}\n")
     Path("clash.csv").write_text("rank,text\n1,the boy\n")
     Path("empty.csv").write_text("item,text\n")
+    Path("commas.csv").write_text("item,text\n,\n,\n")
     rows = [f"{who},{item},{word}" for who in "ab" for item in "12" for word in ("the", "boy")]
     Path("readers.csv").write_text("\n".join(["reader,item,word", *rows]) + "\n")
     Path("twice.csv").write_text("text,,,text\nthe boy,,,the dog\n")
@@ -138,8 +140,8 @@ def test_bad_tables_are_refused_and_leave_nothing(
     assert sorted(Path.cwd().iterdir()) == before
 
 
-def test_names_of_columns_may_have_spaces_around() -> None:
-    Path("spaced.csv").write_text("item, text ,kind\n1, the boy sees,a\n")
+def test_spaces_around_names_and_rows_of_commas_at_the_end_are_nothing() -> None:
+    Path("spaced.csv").write_text("item, text ,kind\n1, the boy sees,a\n,,\n\n,,\n")
     stimuli = read_texts("spaced.csv", "text")
     assert stimuli.columns == ("item", "kind")
     assert stimuli.texts == ["the boy sees"]

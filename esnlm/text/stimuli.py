@@ -63,8 +63,11 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
     table.columns = table.columns.str.removeprefix("\ufeff").str.strip()
     if (twice := names.duplicated() & names.ne("")).any():
         raise CorpusError(f"{path} names the column {names[twice].iloc[0]!r} twice: rename one")
-    if table.empty:
+    filled = table.ne("").any(axis=1).to_numpy()
+    if not filled.any():
         raise CorpusError(f"{path} has no row below its header")
+    # A spreadsheet leaves rows of commas alone.
+    table = table[: len(filled) - int(filled[::-1].argmax())]
     if separator == "\t" and (holds_tabs := table.apply(_hold_tabs).any(axis=1)).any():
         raise CorpusError(
             f"{path}, row {int(holds_tabs.argmax()) + 1}: a field between quotation marks holds a"
