@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,20 @@ def test_logits_are_log_probabilities_of_every_token(case: str, tmp_path: Path) 
         features=None if ours.features_ is None else ours.features_.embedding_,
     )
     np.testing.assert_allclose(out.hidden_states[0][0].numpy(), state, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["softmax", "mixture"])
+def test_words_next_to_impossible_have_the_same_logits(case: str, tmp_path: Path) -> None:
+    """The softmaxes of a mixture give no share below exp(-25), and those of others do."""
+    ours = deepcopy(fitted(case))
+    getattr(ours.readout_, "coef_" if case == "softmax" else "expert_coef_")[:] *= 6
+    model, tokenizer = exported(ours, tmp_path)
+    text = "the boys who see"
+    with torch.no_grad():
+        logits = model(**tokenizer(text, return_tensors="pt")).logits[0, -1].numpy()
+    expected = np.log(ours.predict_proba(text))
+    assert expected.min() < -24
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("case", ["softmax", "mixture", "byte pairs"])

@@ -10,6 +10,7 @@ from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.readouts.linear.simplex import least_output
+from esnlm.readouts.mixture.em import LOWEST_LOGIT
 from esnlm.utils.arrays import Array
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import at_fit
@@ -74,6 +75,7 @@ def _mixture(readout: Any) -> Described:
     names = {"mean": "whitening_mean_", "map": "whitening_map_", "experts": "expert_coef_",
              "gate": "gate_coef_"}  # fmt: skip
     kind, described = _gated({ours: arrays[theirs] for ours, theirs in names.items()})
+    kind["lowest"] = LOWEST_LOGIT
     if at_fit(readout)["experts"] == "linear":
         kind["n_floors"] = 1
         described["floor"] = np.array([least_output(kind["n_outputs"])])

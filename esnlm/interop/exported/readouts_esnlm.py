@@ -7,11 +7,16 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, log_softmax
 
 
-def _normalised(outputs: Tensor, floor: Tensor | None) -> Tensor:
-    """Outputs to log-probabilities: softmax, or raised to ``floor`` and divided by their sum."""
+def _normalised(outputs: Tensor, floor: Tensor | None, lowest: float | None = None) -> Tensor:
+    """Outputs to log-probabilities: softmax, or raised to ``floor`` and divided by their sum.
+
+    A softmax takes none for further below the largest than ``lowest``.
+    """
     if outputs.device.type != "mps":  # the device that has no float64
         outputs = outputs.double()
     if floor is None:
+        if lowest is not None:
+            outputs = (outputs - outputs.amax(-1, keepdim=True)).clamp(min=lowest)
         return log_softmax(outputs, dim=-1)
     outputs = torch.maximum(outputs, floor)
     return torch.log(outputs) - torch.log(outputs.sum(-1, keepdim=True))
@@ -52,6 +57,7 @@ class Mixture(nn.Module):
     def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
         super().__init__()
         n_outputs, n_experts, n_floors = (kind[f"n_{n}"] for n in ("outputs", "experts", "floors"))
+        self.lowest = kind.get("lowest")
         self.register_buffer("mean", torch.zeros(n_units))
         self.register_buffer("map", torch.zeros(n_units, n_units))
         self.experts = nn.Parameter(torch.zeros(n_experts, n_outputs, n_units + 1))
@@ -60,13 +66,13 @@ class Mixture(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         white = (states - self.mean) @ self.map
-        gate = _normalised(linear(white, self.gate[:, :-1], self.gate[:, -1]), None)
+        gate = _normalised(linear(white, self.gate[:, :-1], self.gate[:, -1]), None, self.lowest)
         total = None
         for k, expert in enumerate(self.experts):  # one at a time: the vocabulary may be large
             outputs = linear(white, expert[:, :-1], expert[:, -1])
             share = gate[..., k, None]
             if self.floor is None:
-                part = share + _normalised(outputs, None)
+                part = share + _normalised(outputs, None, self.lowest)
                 total = part if total is None else torch.logaddexp(total, part)
             else:
                 part = share.exp() * outputs
