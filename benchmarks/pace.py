@@ -1,6 +1,6 @@
 """How much processor time do commands save beside an older commit?
 
-    python benchmarks/pace.py SHARDS HELD_OUT CLONE [--repeats 3] [--only train ...]
+    python benchmarks/pace.py SHARDS HELD_OUT CLONE [--repeats 3] [--only NAME ...]
 
 ``CLONE`` is a clone of this repository at the older commit. Both versions run each command in
 processes of their own, in turn, with one thread; a row has the medians of their processor seconds.
@@ -40,7 +40,7 @@ def main() -> None:
         rows = [
             measured.row(name, some)
             for name, some in commands.items()
-            if any(word in name for word in parsed.only)
+            if parsed.only == [""] or name in parsed.only
         ]
     report("pace", rows, merge=True)
 
