@@ -176,7 +176,7 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
 
 def _stimuli(text: Sequence[str], options: EvaluateOptions) -> dict[str, "Stimuli"]:
     """Return the tables among the texts; refuse tables of which no column is named."""
-    from esnlm.text.corpus import is_table
+    from esnlm.text.files import is_table
     from esnlm.text.stimuli import read_texts, read_words
 
     column, words = options.column, options.word_column

@@ -15,7 +15,8 @@ from esnlm.models.context import in_context
 from esnlm.models.text_words import EncodedText, bare_word
 from esnlm.models.token_scores import TokenScores, token_scores
 from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces, without_marks
-from esnlm.text.corpus import TextCorpus, TokenStream, is_table
+from esnlm.text.corpus import TextCorpus, TokenStream
+from esnlm.text.files import is_table
 from esnlm.utils.arrays import Bools, Floats
 from esnlm.utils.validation import Count
 

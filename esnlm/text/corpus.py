@@ -2,7 +2,6 @@
 
 import gzip
 import lzma
-import os
 import re
 import tarfile
 import zipfile
@@ -13,12 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from io import TextIOWrapper
 from itertools import groupby
-from pathlib import Path, PurePath
-from typing import Any, BinaryIO, NoReturn, TextIO
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
 from esnlm.storage.model_folder import WEIGHTS
+from esnlm.text.files import files_within, is_table
 from esnlm.text.layout import (
     AS_WRITTEN,
     TextLayout,
@@ -34,8 +34,6 @@ _LONGEST_LINE = 1 << 22
 _PART = re.compile(r"(?s).{1,65535}(?: |\Z)|.+?(?: |\Z)")
 #: Bytes that the files of an archive may have together.
 LARGEST_ARCHIVE = 1 << 28
-#: How the names of tables end.
-TABLES = (".csv", ".tsv", ".tab")
 #: How the names of archives end that `unpacked` reads.
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
@@ -122,11 +120,6 @@ class TextCorpus:
                     " a column of texts make a .txt with a line each"
                 )
         return files
-
-
-def is_table(path: str | Path) -> bool:
-    """Return whether a file is a table by its name, plain or ``.gz``."""
-    return str(path).lower().removesuffix(".gz").endswith(TABLES)
 
 
 def read_documents(path: Path, split: str, layout: TextLayout = AS_WRITTEN) -> Iterator[str]:
@@ -390,30 +383,3 @@ def join_sequences(
         bounds.append(length)
     where = np.array(starts, dtype=np.int64) if reset else None
     return TokenStream(np.concatenate(parts), where, np.array(bounds, dtype=np.int64))
-
-
-def is_hidden(place: PurePath) -> bool:
-    """Return whether a file within a folder or an archive, or a folder above it, is hidden.
-
-    >>> is_hidden(PurePath(".ipynb_checkpoints/a-checkpoint.txt")), is_hidden(PurePath("./a.txt"))
-    (True, False)
-    """
-    return any(part.startswith(".") and part != ".." for part in place.parts)
-
-
-def files_within(folder: Path) -> Iterator[Path]:
-    """Yield the files under a folder, hidden ones left out; OSError where it cannot be read.
-
-    Links to folders are followed; a folder is read once, whatever leads to it.
-    """
-
-    def fail(error: OSError) -> NoReturn:
-        raise error
-
-    seen = {folder.resolve()}
-    for home, folders, files in os.walk(folder, onerror=fail, followlinks=True):
-        names = sorted(name for name in folders if not name.startswith("."))
-        places = {Path(home, name).resolve(): name for name in reversed(names)}
-        folders[:] = sorted(name for place, name in places.items() if place not in seen)
-        seen |= places.keys()
-        yield from (Path(home, name) for name in files if not name.startswith("."))

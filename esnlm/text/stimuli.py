@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from esnlm.text.corpus import CorpusError, opened_text
+from esnlm.text.files import SEPARATORS
 
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 #: Columns of a result that a column of the same name takes the place of.
 PLACES = ("document", "sentence", "position")
 
@@ -41,7 +41,7 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
     """Return a CSV or TSV as strings; CorpusError where it is none."""
     if not Path(path).exists():
         raise CorpusError(f"no such file: {path}")
-    separator = _SEPARATORS.get(Path(str(path).removesuffix(".gz")).suffix.lower(), ",")
+    separator = SEPARATORS.get(Path(str(path).removesuffix(".gz")).suffix.lower(), ",")
     with opened_text(Path(path), encoding) as (file, _):
         try:
             with warnings.catch_warnings():

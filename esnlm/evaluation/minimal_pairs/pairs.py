@@ -13,10 +13,11 @@ from typing import BinaryIO, cast
 
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
-from esnlm.text.corpus import ARCHIVES, TABLES, CorpusError, files_within, is_hidden, unpacked
+from esnlm.text.corpus import ARCHIVES, CorpusError, unpacked
+from esnlm.text.files import SEPARATORS, files_within, is_hidden
 from esnlm.text.stimuli import check_separator
 
-_LINES = (".jsonl",)
+_LINES, _TABLES = (".jsonl",), tuple(SEPARATORS)
 #: The file of CLiMP that has no header and no labels: good and bad sentences by turns.
 _BY_TURNS = "ba_construction_1000.csv"
 _LONGEST_LINE = 1 << 24  # what is longer is cut, and then not JSON
@@ -68,7 +69,7 @@ def pair_files(path: Path) -> list[Path]:
     files = sorted(files_within(path))
     lines = [file for file in files if _plain(file.name).endswith(_LINES)]
     archives = [file for file in files if file.parent == path and file.name.endswith(ARCHIVES)]
-    tables = [f for f in files if _plain(f.name).endswith(TABLES) or is_agreement(f)]
+    tables = [f for f in files if _plain(f.name).endswith(_TABLES) or is_agreement(f)]
     files = lines or (archives if len(archives) == 1 else tables)
     if not files:
         raise PairsError(
@@ -93,7 +94,7 @@ def _places(path: Path, fields: Mapping[str, str]) -> Iterator[tuple[str, Pair]]
 def _opened(file: Path) -> Iterator[tuple[str, BinaryIO]]:
     """Yield the name and bytes of a file, or of those in an archive."""
     if file.name.endswith(ARCHIVES):
-        for suffixes in (_LINES, TABLES):
+        for suffixes in (_LINES, _TABLES):
             members = list(_members(file, suffixes))
             yield from ((name, io.BytesIO(data)) for name, data in members)
             if members:

@@ -56,7 +56,7 @@ def reading(models: Models, /, *, options: ReadingOptions) -> int:
     from esnlm.evaluation.reading import GAIN_COLUMNS, reading_times
     from esnlm.loading import load_model
     from esnlm.studies.reading.plots import plot_gains
-    from esnlm.text.corpus import is_table
+    from esnlm.text.files import is_table
 
     if not models:
         raise ValueError("esnlm reading needs a MODEL")
@@ -100,7 +100,7 @@ def reading(models: Models, /, *, options: ReadingOptions) -> int:
 def _corpus(options: ReadingOptions) -> Any:
     """Return the words of the corpus and their reading times."""
     from esnlm.datasets import NATURAL_STORIES_LICENCE, load_natural_stories
-    from esnlm.text.corpus import is_table
+    from esnlm.text.files import is_table
     from esnlm.text.stimuli import column_of, read_table
 
     if is_table(options.corpus):
