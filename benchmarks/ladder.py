@@ -228,6 +228,8 @@ def _runs(runs: Runs, name: str, budget: float, options: argparse.Namespace) -> 
     """The runs of a model that fit the budget, growing."""
     model = MODELS[name]
     arguments = shlex.split(model.options)
+    if "bf16=true" in arguments and not _has_bfloat16():
+        arguments[arguments.index("bf16=true")] = "bf16=false"
     if model.mixes:
         return _mixtures(runs, name, budget, options)
     if model.fills == "steps":
@@ -235,6 +237,14 @@ def _runs(runs: Runs, name: str, budget: float, options: argparse.Namespace) -> 
     if model.fills == "units":
         return runs.of_units(name, arguments, budget, options.sizes)
     return runs.once(name, arguments, budget)
+
+
+def _has_bfloat16() -> bool:
+    import torch
+
+    from esnlm.torch.device import has_bfloat16
+
+    return has_bfloat16(torch.device("cpu"))
 
 
 def _mixtures(

@@ -172,6 +172,17 @@ def test_sizes_double_until_the_next_would_not_fit(modules: Any) -> None:
     assert [each.units for each in runs] == [700, 1500]
 
 
+@pytest.mark.parametrize("has", [False, True])
+def test_networks_compute_in_bfloat16_where_the_processor_does(
+    modules: Any, monkeypatch: pytest.MonkeyPatch, has: bool
+) -> None:
+    monkeypatch.setattr(modules.ladder, "_has_bfloat16", lambda: has)
+    foretold = Foretold(modules, lambda steps: 2.0 * steps)
+    for name in ("esn+mlp", "lstm", "gpt"):
+        (trained,) = modules.ladder._runs(foretold.runs, name, 900.0, None)
+        assert ("bf16=true" in trained.command, "bf16=false" in trained.command) == (has, not has)
+
+
 def test_no_larger_size_is_made_after_one_that_is_worse_on_validation_text(
     modules: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -316,6 +316,20 @@ def test_half_precision_is_near_full() -> None:
     assert scores[1] == pytest.approx(scores[0], abs=0.05)
 
 
+@pytest.mark.skipif(not hasattr(torch.cpu, "get_capabilities"), reason="an older torch")
+def test_half_precision_that_costs_time_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for found in ("", "avx512_bf16", "amx_bf16"):
+        has = {"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False} | {found: True}
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: has)
+        caplog.clear()
+        for bf16 in (True, False):
+            trainer_of("esn", Plan(batch_size=8, bf16=bf16)).run()
+        told = "this processor has no bfloat16 instructions: training without bf16 is faster"
+        assert caplog.messages == ([] if found else [told])
+
+
 _IN_BF16 = """
 import numpy as np, torch
 from esnlm.text.corpus import TokenStream

@@ -75,6 +75,18 @@ def half_precision(device: torch.device, enabled: bool = True) -> torch.autocast
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies in bfloat16 itself; True where that is not known.
+
+    Other processors of the x86 family convert to float32 and back, which takes more time than
+    float32 alone.
+    """
+    if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
+        return True
+    has = torch.cpu.get_capabilities()
+    return has.get("architecture") != "x86_64" or has["avx512_bf16"] or has["amx_bf16"]
+
+
 @dataclass(frozen=True)
 class Processes:
     """Process number ``rank`` among ``size`` that run the same program.

@@ -16,7 +16,13 @@ from torch import Tensor
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
-from esnlm.torch.device import Processes, half_precision, on_device, peak_memory
+from esnlm.torch.device import (
+    Processes,
+    half_precision,
+    has_bfloat16,
+    on_device,
+    peak_memory,
+)
 from esnlm.torch.networks.network import Network, State
 from esnlm.torch.networks.registry import name_of
 from esnlm.torch.scoring import log_probabilities, selected
@@ -144,6 +150,10 @@ class NetworkTrainer(ResumableRun):
         """Take the remaining steps, yield after each but the last, and score when due."""
         tenth = max(1, -(-self.n_steps // 10))
         every = tenth if self.plan.score_every is None else self.plan.score_every
+        if self.plan.bf16 and self.is_first and not has_bfloat16(self.network.device):
+            log.warning(
+                "this processor has no bfloat16 instructions: training without bf16 is faster"
+            )
         self.network.train()
         n_passes = -(-self.n_steps // self.steps_a_pass)
         for number in range(self.step // self.steps_a_pass, n_passes):
