@@ -620,14 +620,15 @@ def test_paradigms_that_permute_words():
         "twice": ("A dog saw a cat.", "A dog saw cat."),
         "other": ("It's himself.", "It's herself."),
         "lemma": ("The dog runs.", "The dogs run."),
+        "sign": ("लड़की जाती है।", "लड़की जाता है।"),
     }
     pairs = [Pair(name, "f", "q", "1", *pair, name == "lemma") for name, pair in texts.items()]
     assert permuting_paradigms(pairs) == ["case", "mark"]
     rare = [Pair("case", "f", "q", str(k), "a b", "a c") for k in range(2, 20)]
     assert permuting_paradigms([*pairs, *rare]) == ["mark"]
     parts = subsets(pairs)
-    assert parts["not_permuted"].tolist() == [False, False, True, True, True]
-    assert parts["other_items"].tolist() == [False, False, True, True, False]
+    assert parts["not_permuted"].tolist() == [False, False, True, True, True, True]
+    assert parts["other_items"].tolist() == [False, False, True, True, False, True]
     assert subsets(pairs[2:4]) == {}
 
 

@@ -109,6 +109,17 @@ def test_a_quadratic_baseline_leaves_less_to_gain() -> None:
     assert linear > 0.1 > quadratic
 
 
+def test_marks_and_ends_of_sentences_are_those_of_the_script() -> None:
+    words = corpus()
+    hindi = [{"the": "जाती", "sees": "है।"}.get(word, word) for word in words["word"]]
+    words = words.assign(word=hindi)
+    bits = words[["item", "zone"]].assign(surprisal_bits=range(len(words)))
+    table = reading_times({"bits": bits}, words, counts={"dog": 9}).words
+    assert table.loc[table["word"] == "जाती", "mark_after"].eq(0).all()
+    assert table.loc[table["word"] == "है।", ["mark_after", "is_last"]].eq(1).all(axis=None)
+    assert [*sentence_numbers(["他来了。", "“你好。”", "好"])] == [1, 2, 3]
+
+
 def test_sentences_of_ones_own_are_followed() -> None:
     words = corpus().assign(sentence=1)
     model = reservoir_model()

@@ -109,6 +109,19 @@ def test_a_word_knows_whether_it_is_the_first_or_the_last():
     assert table["is_last"].tolist() == [False, False, True, True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("वह जाती है।", ["वह", "जाती", "है"]), ("“שָׁלוֹ ที่!” มี", ["שָׁלוֹ", "ที่", "มี"])],
+)
+def test_vowel_signs_and_accents_at_the_end_of_a_word_are_no_punctuation(text, words):
+    model = NgramLanguageModel(2, tokenizer="char", reset="sentence").fit([text, "जाता"] * 5)
+    table = model.surprisal(text, counts=Counter(words))
+    assert table["length"].tolist() == [len(word) for word in words]
+    assert table["log_frequency"].tolist() == [np.log(2 / 3)] * 3
+    is_mark = dict(zip(model.tokenizer_.vocabulary, model.tokenizer_.is_mark, strict=True))
+    assert {token for token in is_mark if is_mark[token]} == {*text} & {*"।!“”"}
+
+
 @pytest.mark.parametrize("make", [reservoir_model, ngrams])
 def test_characters_that_training_never_had_are_unknown(make):
     for tokenizer in ("char", of_bytes()):

@@ -15,6 +15,7 @@ from sklearn.linear_model import LinearRegression
 
 from esnlm.models.surprisal import log_frequencies, word_counts
 from esnlm.models.text_words import bare_word
+from esnlm.text.backends import is_of_word
 from esnlm.text.corpus import CorpusError
 from esnlm.text.stimuli import is_read_again
 from esnlm.utils.arrays import Array, Bools, Floats
@@ -33,7 +34,8 @@ _PRODUCTS = ("length_squared", "log_frequency_squared", "length_by_frequency")
 _CONTROLS = ("mark_before", "mark_after", "is_first", "is_last")
 _OWN = ("sentence", "position", *_BASELINE, *_PRODUCTS, *_CONTROLS)
 _LAGS = Count(0, 3)
-_END = re.compile(r"""[.?!\u2026]["'\u201d\u2019)\]]*$""")
+# Full stops of Latin, Chinese, Devanagari, Arabic and Urdu script.
+_END = re.compile(r"""[.?!\u2026\u3002\uff01\uff1f\u0964\u061f\u06d4]["'\u201d\u2019\u300d)\]]*$""")
 _ABBREVIATION = re.compile(r"\W*(Mr|Mrs|Ms|Dr|St|Prof|[A-Z])\.")
 
 
@@ -250,8 +252,8 @@ def _with_baseline(words: pd.DataFrame, counts: Any, lags: int) -> pd.DataFrame:
         position=words.groupby(ITEM, sort=False).cumcount() + 1,
         length=bare.str.len().astype(float),
         log_frequency=bare.map(log_frequencies(counts)),
-        mark_before=words[WORD].str.contains(r"^[\W_]").astype(float),
-        mark_after=words[WORD].str.contains(r"[\W_]$").astype(float),
+        mark_before=words[WORD].map(lambda word: not is_of_word(word[0])).astype(float),
+        mark_after=words[WORD].map(lambda word: not is_of_word(word[-1])).astype(float),
         is_first=(sentences == 0).astype(float),
         is_last=(last == 0).astype(float),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.models.token_scores import BEGINS, GOES_ON, LEAVES, STARTS, TokenScores
+from esnlm.text.backends import is_of_word
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 
@@ -20,7 +21,8 @@ def bare_word(word: str) -> str:
     >>> bare_word("Dogs,"), bare_word("--")
     ('dogs', '--')
     """
-    return re.sub(r"^[\W_]+|[\W_]+$", "", word).lower() or word
+    places = [place for place, character in enumerate(word) if is_of_word(character)]
+    return word[places[0] : places[-1] + 1].lower() if places else word
 
 
 @dataclass

@@ -5,7 +5,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
+from unicodedata import category
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
@@ -155,6 +157,20 @@ def words_of(text: str) -> list[str]:
     if _SEPARATOR.search(text):
         return [word for word, _ in _WHITE_SPACE.pre_tokenize_str(text)]
     return text.split()
+
+
+@cache
+def is_of_word(character: str) -> bool:
+    """Return whether a character is a letter, a digit, or a vowel sign or accent on one.
+
+    To Python's ``re`` and ``str.isalnum`` the signs of Hindi, Thai or Hebrew are no letters. The
+    selectors that colour an emoji are marks of the same kind, but never of a word.
+
+    >>> [is_of_word(character) for character in "a\u0940\u0301_,\ufe0f"]
+    [True, True, True, False, False, False]
+    """
+    is_sign = category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"
+    return character.isalnum() or is_sign
 
 
 def checked_text(text: str) -> str:

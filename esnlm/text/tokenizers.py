@@ -30,6 +30,7 @@ from esnlm.text.backends import (
     checked_text,
     drops_characters,
     hide_boundaries,
+    is_of_word,
     library_errors,
     n_ids,
     parsed_backend,
@@ -278,7 +279,7 @@ class Tokenizer:
         def marks(token: int) -> bool:
             text = str(self.backend.decode([token], skip_special_tokens=False)).strip()
             # A part of a character, which has no text of its own, may be of a letter.
-            return bool(text) and not any(c.isalnum() or c == "\ufffd" for c in text)
+            return bool(text) and not any(is_of_word(c) or c == "\ufffd" for c in text)
 
         special = (self.bos_id, self.eos_id, self.unk_id)
         return np.array([token not in special and marks(token) for token in range(len(self))])

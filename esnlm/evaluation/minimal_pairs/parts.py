@@ -1,6 +1,5 @@
 """Parts of minimal pairs: known words, and no mere reordering."""
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from esnlm.evaluation.minimal_pairs.records import Pair
+from esnlm.text.backends import is_of_word
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.shards import Shards
 from esnlm.utils.arrays import Bools
 
 _PERMUTED_SHARE = 0.95
-_WORD = re.compile(r"\w+(?:['-]\w+)*")
 _SENTENCES_AT_ONCE = 1 << 14
 
 
@@ -83,9 +82,16 @@ def permuting_paradigms(pairs: Sequence[Pair]) -> list[str]:
     """
     counts: dict[str, list[bool]] = defaultdict(list)
     for pair in pairs:
-        good, bad = (sorted(_WORD.findall(each.lower())) for each in (pair.good, pair.bad))
-        counts[pair.paradigm].append(good == bad)
+        counts[pair.paradigm].append(_sorted_words(pair.good) == _sorted_words(pair.bad))
     return sorted(name for name, same in counts.items() if np.mean(same) >= _PERMUTED_SHARE)
+
+
+def _sorted_words(sentence: str) -> list[str]:
+    text = sentence.lower()
+    for character in set(text):
+        if not is_of_word(character) and character not in "'-":
+            text = text.replace(character, " ")
+    return sorted(word.strip("'-") for word in text.split())
 
 
 def subsets(pairs: Sequence[Pair], words: TrainingWords | None = None) -> dict[str, Bools]:
