@@ -18,6 +18,7 @@ import pooch
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.json_files import read_bytes
 from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
+from esnlm.text.files import files_in
 from esnlm.text.named_tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def load_babylm(folder: str | Path, part: str = "10M") -> list[Path]:
     suffix, since_2024 = (part, part) if part in ("dev", "test") else ("train", f"train_{part}")
     place, names = Path(folder), (f"babylm_{part}", since_2024)
     home = next((place / name for name in names if (place / name).is_dir()), place)
-    files = sorted(home.glob(f"[!.]*.{suffix}")) + sorted(home.glob(f"[!.]*.{suffix}.gz"))
+    files = files_in(home, f".{suffix}", f".{suffix}.gz") if home.is_dir() else []
     if not files:
         raise CorpusError(f"{place} holds neither {' nor '.join(names)}, nor files *.{suffix}")
     stems = {path.name.split(".")[0] for path in files}
@@ -182,7 +183,7 @@ def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path
     path = Path(place) if place is not None else _retrieved(url, None, "blimp.zip")
     if path.is_dir():
         home = path / "data" if (path / "data").is_dir() else path
-        _check_blimp({file.name: file.read_bytes() for file in home.glob("[!.]*.jsonl")}, path)
+        _check_blimp({file.name: file.read_bytes() for file in files_in(home, ".jsonl")}, path)
         return home
     try:
         members = {PurePosixPath(name): data for name, data in unpacked(path)}

@@ -1,8 +1,10 @@
 """Loaders of public texts, against local files and a local server."""
 
+import errno
 import gzip
 import hashlib
 import io
+import os
 import socket
 import tarfile
 import threading
@@ -255,6 +257,17 @@ def test_babylm_that_is_not_there(tmp_path: Path):
         load_babylm(tmp_path, "dev")
     with pytest.raises(ValueError, match="part must be one of 10M"):
         load_babylm(tmp_path, "1M")
+
+
+@pytest.mark.parametrize("load_folder", [load_babylm, load_blimp])
+def test_a_folder_that_may_not_be_read_is_not_said_to_be_empty(load_folder, tmp_path, monkeypatch):
+    def refuse(place: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refuse)
+    with pytest.raises(PermissionError, match=tmp_path.name):
+        load_folder(tmp_path)
 
 
 def test_gpt2_is_downloaded_and_checked(server: str, tmp_path: Path, monkeypatch):

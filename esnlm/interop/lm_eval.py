@@ -20,6 +20,7 @@ from esnlm.models.sampling import SamplingOptions
 from esnlm.storage.model_folder import unchecked_config
 from esnlm.text.boundaries import needed, without_marks
 from esnlm.text.corpus import TokenStream, join_sequences
+from esnlm.text.files import files_in
 from esnlm.utils.arrays import Ints64
 
 _OUTPUT_BYTES = 1 << 26
@@ -201,7 +202,7 @@ def blimp_tasks(folder: str | Path) -> list[dict[str, Any]]:
 
     Unlike the harness's own BLiMP they read local files, and put no space before a sentence.
     """
-    files = sorted(Path(folder).glob("*.jsonl"))
+    files = files_in(Path(folder), ".jsonl")
     if not files:
         raise FileNotFoundError(f"{folder} holds no .jsonl files: give a folder of BLiMP data")
     return [

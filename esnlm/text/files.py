@@ -23,6 +23,15 @@ def is_hidden(place: PurePath) -> bool:
     return any(part.startswith(".") and part != ".." for part in place.parts)
 
 
+def files_in(folder: Path, *endings: str) -> list[Path]:
+    """Return the files in a folder whose names end so, hidden ones left out, by name.
+
+    OSError where the folder cannot be read, of which `Path.glob` says nothing.
+    """
+    names = (name for name in os.listdir(folder) if not name.startswith("."))
+    return [folder / name for name in sorted(names) if name.endswith(endings)]
+
+
 def files_within(folder: Path) -> Iterator[Path]:
     """Yield the files under a folder, hidden ones left out; OSError where it cannot be read.
 

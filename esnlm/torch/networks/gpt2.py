@@ -10,6 +10,7 @@ from torch import Tensor
 
 from esnlm.storage.json_files import read_json
 from esnlm.storage.model_folder import ModelFormatError, restoring
+from esnlm.text.files import files_in
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch import require_transformers
 from esnlm.torch.language_model import TorchLanguageModel
@@ -117,7 +118,7 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
                 raise ModelFormatError(
                     f"{place} has {name} = {config[name]!r}, expected {getattr(default, name)!r}"
                 )
-        files = list(place.glob("*.safetensors"))
+        files = files_in(place, ".safetensors")
         if not files:
             raise ModelFormatError(f"{place} has no weights in safetensors: convert them first")
         sizes = {name: config.get(key, getattr(default, key)) for name, key in SIZES.items()}
