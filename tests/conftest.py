@@ -71,6 +71,15 @@ def text(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep clients of Hugging Face from the network and from the cache of the user."""
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    cache = str(tmp_path_factory.getbasetemp() / "hf")  # one: its modules are imported once
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
+
+
+@pytest.fixture
 def in_folder_of_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a text and a model, in which the test runs."""
     monkeypatch.chdir(tmp_path)

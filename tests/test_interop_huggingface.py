@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="needs the hf extra")
 transformers = pytest.importorskip("transformers", reason="needs the hf extra")
 pytestmark = [
     pytest.mark.hf,
+    pytest.mark.usefixtures("offline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers"),
     pytest.mark.filterwarnings("ignore::FutureWarning:transformers"),
 ]
@@ -25,13 +26,6 @@ pytestmark = [
 #: Sentence scores of other clients may differ from ours by this much, in nats.
 TOLERANCE = 1e-4
 TEXTS = [text for pairs in minimal_pairs(6).values() for pair in pairs for text in pair]
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    cache = str(tmp_path_factory.getbasetemp() / "hf")  # one: its modules are imported once
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
 
 
 def loaded(folder: Path):

@@ -33,13 +33,7 @@ TEXTS = [text for pairs in PAIRS.values() for pair in pairs for text in pair]
 
 
 @pytest.fixture(autouse=True)
-def offline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
-        monkeypatch.setenv(name, "1")
-    cache = str(tmp_path_factory.getbasetemp() / "hf")  # one: its modules are imported once
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
+def datasets(offline: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
 
 

@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="needs the hf extra")
 scorer = pytest.importorskip("minicons.scorer", reason="needs the hf extra")
 pytestmark = [
     pytest.mark.hf,
+    pytest.mark.usefixtures("offline"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
@@ -24,13 +25,6 @@ PAIRS = [pair for pairs in minimal_pairs().values() for pair in pairs]
 
 def total(scores) -> float:
     return scores.sum(0).item()
-
-
-@pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    cache = str(tmp_path_factory.getbasetemp() / "hf")  # one: its modules are imported once
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
 
 
 def outside(model: LanguageModel, tmp_path: Path):
