@@ -64,6 +64,16 @@ def test_surprisal_has_a_row_of_axes_a_sentence_and_a_line_a_model(tmp_path, mon
     plt.close("all")
 
 
+def test_words_with_dollars_are_no_formulas():
+    words = ["US$5-$10", "$\\foo$"]
+    table = pd.DataFrame({"word": words, "surprisal_bits": [1.0, 2.0]})
+    for axis in (esnlm.plot_surprisal(table), esnlm.plot_states(np.eye(2), words=words)):
+        axis.figure.canvas.draw()
+        texts = [*axis.texts, *axis.get_xticklabels()]
+        assert {text.get_parse_math() for text in texts if "$" in text.get_text()} == {False}
+    plt.close("all")
+
+
 def test_models_of_one_table_of_pairs_are_told_apart(tmp_path):
     rows = [
         {"model": model, "level": level, "phenomenon": name, "accuracy": share,

@@ -83,7 +83,7 @@ def levels(axis: Axes, named: Sequence[tuple[str, float]]) -> None:
 
 def note(axis: Axes, text: str, place: Any, away: tuple[int, int], **style: Any) -> None:
     """Write small text some points away from a place."""
-    look = {"fontsize": 9} | style
+    look = {"fontsize": 9, "parse_math": False} | style
     axis.annotate(text, place, xytext=away, textcoords="offset points", **look)
 
 

@@ -191,7 +191,7 @@ def plot_surprisal(
             bits = table["surprisal_bits"].astype(float).to_numpy()[line]
             axis.plot(range(len(line)), bits, label=name, markersize=5, **style(number))
         axis.set_xlim(-0.5, max(map(len, lines)) - 0.5)
-        axis.set_xticks(range(len(line)), first["word"].iloc[line])
+        axis.set_xticks(range(len(line)), first["word"].iloc[line], parse_math=False)
         axis.tick_params(axis="x", rotation=0 if len(line) <= _WORDS_A_LINE else 45)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", color="#DDDDDD", linewidth=0.6)
