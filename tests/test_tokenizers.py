@@ -228,6 +228,13 @@ def test_text_whose_marks_stand_apart_is_left_as_it_is(text: str):
     assert auto.to_json() == trained("auto", [text] * 9).to_json()
 
 
+@pytest.mark.parametrize("text", ["ذهب الولد، وجاء", "لماذا جاء الرجل؟", "他 说\uff0c 好"])
+def test_marks_of_other_scripts_are_parted_too(text: str):
+    auto = Tokenizer.train_words([text] * 9, punctuation="auto")
+    assert auto.parts_punctuation
+    assert {"الولد", "الرجل", "说"} & {*auto.vocabulary}
+
+
 def test_names_of_tokenizers_of_words():
     assert trained("wordpunct:6", PROSE).parts_punctuation
     assert len(trained("wordpunct:6", PROSE)) == 6

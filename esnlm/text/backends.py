@@ -27,6 +27,8 @@ _WHITE_SPACE = pre_tokenizers.WhitespaceSplit()
 # A Gothic letter: no vocabulary but one of bytes is likely to have it.
 _RARE = "\U00010348"
 _SEPARATOR = re.compile("[\x1c-\x1f]")
+# Comma, colon, semicolon, exclamation and question mark, those of Arabic and of Chinese too.
+_GLUED = ",:;!?\u060c\u061b\u061f\uff0c\uff1a\uff1b\uff01\uff1f\u3001"
 #: Share of words that end in a glued mark up to which text counts as cut up already.
 _FEW_GLUED = 0.01
 #: Ids of a tokenizer are below this: four million, of three or four bytes each.
@@ -85,7 +87,7 @@ def is_plain(counts: Mapping[str, int]) -> bool:
     >>> is_plain({"the": 9, "boy,": 1}), is_plain({"the": 9, ",": 1}), is_plain({"U.S.": 1})
     (True, False, False)
     """
-    glued = sum(n for word, n in counts.items() if len(word) > 1 and word[-1] in ",:;!?")
+    glued = sum(n for word, n in counts.items() if len(word) > 1 and word[-1] in _GLUED)
     return glued > _FEW_GLUED * sum(counts.values())
 
 
