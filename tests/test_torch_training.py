@@ -383,6 +383,20 @@ def test_states_are_in_full_precision_whatever_the_rest_is(name: str, tmp_path: 
         trainer.run(Checkpoints(tmp_path / "checkpoints"), stop=lambda: True)
 
 
+def test_what_attention_remembers_is_in_a_checkpoint_of_half_precision(tmp_path: Path) -> None:
+    plan = Plan(batching="streams", batch_size=4, length=20, bf16=True)
+    whole = trainer_of("esn+mlp", plan)
+    assert whole.network.attention
+    whole.run()
+    part = trainer_of("esn+mlp", plan)
+    with pytest.raises(StoppedError):
+        part.run(Checkpoints(tmp_path / "checkpoints"), stop=lambda: True)
+    part = trainer_of("esn+mlp", plan)
+    part.run(Checkpoints(tmp_path / "checkpoints"), resume=True)
+    for key, value in weights(whole.network).items():
+        assert torch.equal(weights(part.network)[key], value), key
+
+
 @pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
 @pytest.mark.parametrize("plan", ["accumulated", "streams"])
 def test_logits_in_parts_change_nothing(

@@ -54,7 +54,9 @@ class Attention(nn.Module):
         lengths = np.full(n_rows, n_all, dtype=np.int64)
         outputs = self._over(queries.flatten(0, 1), others.flatten(0, 1), lengths)
         outputs = outputs.unflatten(0, (n_rows, n_all))[:, n_before:]
-        return self.out(outputs), others[:, max(0, n_all - self.length + 1) :]
+        # In full precision, as all states are: a checkpoint holds no other one.
+        kept = others[:, max(0, n_all - self.length + 1) :].to(self.distances.dtype)
+        return self.out(outputs), kept
 
     def packed(self, z: Tensor, lengths: Ints64) -> Tensor:
         """Return what each place reads of z (n, width), sequences of ``lengths`` end to end."""
