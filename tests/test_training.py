@@ -326,8 +326,9 @@ def test_other_settings_are_no_resumption(change, message: str, tmp_path: Path):
     store = Checkpoints(tmp_path / "checkpoints")
     with pytest.raises(StoppedError):
         trainer().run(store, stop=Clock(1))
-    with pytest.raises(CheckpointError, match=message):
+    with pytest.raises(CheckpointError, match=message) as refusal:
         trainer(**change).run(store, resume=True)
+    assert f"or remove {store.folder} to start again" in str(refusal.value)
 
 
 def test_every_altered_byte_of_a_checkpoint_is_noticed(tmp_path: Path):

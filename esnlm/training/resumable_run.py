@@ -88,7 +88,11 @@ class ResumableRun(ABC):
                 self._seconds = float(checkpoint.facts["seconds"])
                 for setting, now in self.settings.items():
                     if saved.get(setting) != now:
-                        raise CheckpointError(_difference(setting, saved.get(setting), now))
+                        what = _difference(setting, saved.get(setting), now)
+                        raise CheckpointError(
+                            f"cannot resume: {what} when the run began: give the same, or remove"
+                            f" {checkpoint.place.parent} to start again"
+                        )
         visible = verbose and self.is_first
         self._name = name
         bar = progress_bar(visible, unit="tok", unit_scale=True, desc=name or None, leave=not name)
@@ -170,11 +174,10 @@ class ResumableRun(ABC):
 
 
 def _difference(name: str, then: Any, now: Any) -> str:
-    """Error message naming the first setting that differs from the checkpoint.
+    """Name the first setting that differs from the checkpoint.
 
     >>> _difference("plan", {"random_state": 1}, {"random_state": 2})
-    'cannot resume: random_state of the plan is 2, but was 1 when the run began: give the same, or
-    start again with overwrite=True'
+    'random_state of the plan is 2, but was 1'
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
         then, now = (dict(value.get("params", value)) for value in (then, now))
@@ -182,13 +185,8 @@ def _difference(name: str, then: Any, now: Any) -> str:
             if then.get(key) != value:
                 return _difference(f"{key} of the {name}", then.get(key), value)
     if name in ("corpus", "held-out text", "tokenizer"):
-        what = f"the {name} is another one than"
-    else:
-        what = f"{name} is {now!r}, but was {then!r}"
-    return (
-        f"cannot resume: {what} when the run began: give the same, or start again with"
-        " overwrite=True"
-    )
+        return f"the {name} is another one than"
+    return f"{name} is {now!r}, but was {then!r}"
 
 
 def stream_digest(stream: TokenStream) -> str:
