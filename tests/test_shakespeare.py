@@ -194,7 +194,7 @@ def test_windows_and_the_carried_state_agree(tmp_path):
         by_windows(model, tokens, np.array([3]))
 
 
-def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
+def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch, capsys):
     from esnlm.runs.grid import read_rows
     from esnlm.studies.shakespeare import command
 
@@ -224,6 +224,9 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
     drawn = (tmp_path / "out" / "shakespeare.png").read_bytes()
     assert drawn.startswith(b"\x89PNG")
     assert drawn != plain
+    assert main([*args[:-1], "300"]) == 2
+    assert "holds runs with generated_characters = 200, got 300" in capsys.readouterr().err
+    assert (tmp_path / "out" / "shakespeare.csv").read_bytes() == before
 
 
 def test_networks_are_drawn_as_means_over_seeds(tmp_path):

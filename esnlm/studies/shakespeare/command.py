@@ -110,7 +110,8 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
         samples.mkdir(exist_ok=True)
         write_rows(files[1], list(works[0]), works)
         shared = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
-        for path, text in zip(shared.values(), (train, joined_text(parts[-1])), strict=True):
+        test = joined_text(parts[-1])
+        for path, text in zip(shared.values(), (train, test), strict=True):
             Path(path).write_text(text, encoding="utf-8")
 
         def places(setting: Row) -> Row:
@@ -126,6 +127,11 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
             key=_KEY,
             columns=COLUMNS,
             extras=places,
+            fixed={
+                "n_train_characters": len(train),
+                "n_test_characters": len(test),
+                "generated_characters": options.characters,
+            },
             cluster=options.cluster,
         )
     for row in rows:

@@ -49,9 +49,6 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     return {
         **dict.fromkeys(OPTIONAL),
         **kinds.get(setting["model"], _reservoir)(setting, texts, lifeline),
-        "n_train_characters": len(texts["train"]),
-        "n_test_characters": len(texts["test"]),
-        "generated_characters": setting["characters"],
         "peak_rss_mib": peak_rss_mib(),
         "cores": available_cores(),
     }
