@@ -196,6 +196,23 @@ def test_blocks_of_the_hessian_solve_what_the_gram_matrix_does_not(
     assert ends[1] < ends[0]
 
 
+@pytest.mark.parametrize("sizes", [1e-8, 1e8, np.logspace(-4, 4, 9)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_units_of_any_size_reach_the_optimum(sizes: Any, dtype: Any) -> None:
+    X, y = pairs()
+    readout = SoftmaxReadout(alpha=0.0, solver="newton-cg")
+    least = readout.fit(X, y).history_[-1]
+    X = np.insert(X, 4, 2.5, axis=1) * sizes  # a unit that is constant tells nothing
+    assert readout.fit(X.astype(dtype), y).history_[-1] == pytest.approx(least, abs=1e-4)
+
+
+def test_small_states_are_learned_in_passes_as_large_ones() -> None:
+    X, y = pairs()
+    readout = SoftmaxReadout(alpha=0.0, solver="incremental")
+    known = readout.fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(readout.fit(X * 1e-8, y).predict_proba(X * 1e-8), known, atol=1e-3)
+
+
 def test_units_that_are_copies_of_others_leave_the_solution_finite() -> None:
     X, y = pairs(6000, n_units=12)
     X = np.hstack([X, X, np.zeros_like(X)]).astype(np.float32)

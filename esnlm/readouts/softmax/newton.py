@@ -19,6 +19,9 @@ _FORCING = 0.2
 _BLOCK_BYTES = 1 << 26
 # Blocks of n units take the time of n / 4 Hessian products.
 _UNITS_A_PRODUCT = 4
+# Units are brought to one size where their sizes differ by more than this.
+_ALIKE = 1e-3
+_SINGLE = 1e-6
 
 
 def newton_solution(
@@ -134,9 +137,16 @@ class BlockPreconditioner:
     """
 
     def __init__(self, loss: MultinomialLoss) -> None:
-        values, self._vectors = np.linalg.eigh(loss.hessian_blocks())
+        blocks = loss.hessian_blocks()
+        sizes = np.sqrt(np.diagonal(blocks, axis1=1, axis2=2).max(axis=0))
+        # A unit that varies by the rounding of its mean is not made larger.
+        sizes[:-1][sizes[:-1] <= _SINGLE * np.abs(loss.centre)] = sizes.max()
+        if sizes.min() > _ALIKE * sizes.max():
+            sizes[:] = 1.0
+        values, vectors = np.linalg.eigh(blocks / np.outer(sizes, sizes))
         # Sums of float32 say nothing of smaller curvatures.
         self._values = np.maximum(values, 1e-7 * float(values.max()) + 1e-300)
+        self._vectors = vectors / sizes[:, None]
 
     def apply(self, gradient: Floats, _: MultinomialLoss) -> Floats:
         """Preconditioned gradient (n_units + 1, V)."""

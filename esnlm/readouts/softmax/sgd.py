@@ -85,7 +85,8 @@ class IncrementalSolver(Stateful):
         self.variances = frequencies * (1 - frequencies)
         covariance = moments.centred_gram()
         covariance /= max(moments.n, 1)
-        self.inverse = damped_inverse(covariance, ridge / float(self.variances.mean() + 1e-12))
+        ridge /= float(self.variances.mean() + 1e-12)
+        self.inverse = damped_inverse(covariance, ridge, moments.rounding)
         sizes = moments.n_units, len(frequencies)
         self.weights: Array = np.zeros(sizes, dtype=np.float32)
         self.offset: Array = np.log(frequencies).astype(np.float32)
@@ -158,11 +159,15 @@ def batch_rows(n_units: int) -> int:
     return int(np.clip(n_units, 128, 4096))
 
 
-def damped_inverse(covariance: Floats, ridge: float) -> Floats32:
-    """(S + (d + ridge) I)⁻¹ of a covariance S (n_units, n_units), which is overwritten."""
+def damped_inverse(covariance: Floats, ridge: float, rounding: float) -> Floats32:
+    """(S + (d + ridge) I)⁻¹ of a covariance S (n_units, n_units), which is overwritten.
+
+    ``d`` is at least ``rounding``, the variance of states that may be rounding alone.
+    """
     n_units = len(covariance)
     scale = float(np.trace(covariance)) / n_units
-    covariance.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, 1e-12) + ridge
+    least = 1e-30 if scale else 1e-12  # inverses beyond overflow in single precision
+    covariance.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, rounding, least) + ridge
     return np.linalg.inv(covariance).astype(np.float32)
 
 

@@ -57,7 +57,7 @@ class GateMoments(Stateful):
             share = moments.n_gram / (moments.n_gram + n_units)
             covariance = moments.centred_gram() * (share / max(moments.n, 1))
             covariance += (1 - share) * total
-            inverses[gate] = sgd.damped_inverse(covariance, ridges[gate])
+            inverses[gate] = sgd.damped_inverse(covariance, ridges[gate], moments.rounding)
         return inverses
 
     def state_dict(self, *, training: bool = False) -> Arrays:
