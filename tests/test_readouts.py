@@ -453,6 +453,14 @@ def test_bad_input_is_named(readout: Any) -> None:
             clone(readout).fit_blocks(blocks, np.arange(4))
 
 
+@every_readout
+def test_an_unfitted_readout_has_no_number_of_parameters(readout: Any) -> None:
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        assert clone(readout).n_parameters_
+    with pytest.raises(AttributeError, match="object has no attribute 'coefs'"):
+        assert clone(readout).coefs
+
+
 def test_every_readout_is_registered_and_public() -> None:
     for entry in registry.READOUTS:
         assert entry.load() is getattr(esnlm, entry.class_name)

@@ -10,6 +10,7 @@ from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from esnlm import RidgeRegressor
+from esnlm.utils.validation import DivergenceError
 
 
 @parametrize_with_checks([RidgeRegressor(), RidgeRegressor(alpha=None)])
@@ -87,3 +88,10 @@ def test_other_targets_than_before_are_refused() -> None:
         RidgeRegressor().fit(X, ["a"] * 300)
     with pytest.raises(ValueError, match="alpha must not be negative, got -1"):
         RidgeRegressor(alpha=-1).fit(X, y)
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_states_whose_squares_overflow_are_named(alpha: float | None) -> None:
+    X, y = series(())
+    with pytest.raises(DivergenceError, match="too large for the sum of their squares: scale them"):
+        RidgeRegressor(alpha=alpha).fit(X * 1e160, y)

@@ -7,7 +7,11 @@ import numpy as np
 from esnlm.utils.arrays import Array, Floats
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
+from esnlm.utils.validation import DivergenceError
 
+TOO_LARGE = (
+    "the states are too large for the sum of their squares: scale them, or lower input_scaling"
+)
 _PIECE = 16384
 
 
@@ -41,8 +45,9 @@ class CentredMoments(Stateful):
             mean = rows.mean(axis=0)
             rows -= mean
             shift, total = mean - self._mean, self.n + len(rows)
-            self._products += rows.T @ rows
-            self._products += np.outer(shift, shift * (self.n * len(rows) / total))
+            with np.errstate(over="ignore", invalid="ignore"):  # `centred_gram` says so
+                self._products += rows.T @ rows
+                self._products += np.outer(shift, shift * (self.n * len(rows) / total))
             self._mean += shift * (len(rows) / total)
             self.n = total
         return self
@@ -63,8 +68,14 @@ class CentredMoments(Stateful):
         return float(np.trace(self._products[self.n_units :, self.n_units :]))
 
     def centred_gram(self) -> Floats:
-        """(X - mean)ᵀ(X - mean) (n_units, n_units), a copy."""
-        return self._products[: self.n_units, : self.n_units].copy()
+        """(X - mean)ᵀ(X - mean) (n_units, n_units), a copy.
+
+        Raise DivergenceError where states are too large for their squares.
+        """
+        gram = self._products[: self.n_units, : self.n_units].copy()
+        if not np.isfinite(np.trace(gram)):
+            raise DivergenceError(TOO_LARGE)
+        return gram
 
     def centred_sums(self) -> Floats:
         """(Y - mean)ᵀ(X - mean) (n_outputs, n_units)."""

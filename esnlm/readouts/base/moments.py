@@ -8,6 +8,7 @@ from scipy.linalg import blas
 from scipy.sparse import csr_array
 
 from esnlm.kernels import rows as kernels
+from esnlm.readouts.base.centred_moments import TOO_LARGE
 from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
@@ -159,10 +160,7 @@ class Moments(Stateful):
             gram, (_, total) = self._products(), self._shifted_sum()
             centred = gram - np.outer(total, total / self.n_gram)
         if not np.trace(centred) < _LARGEST:
-            raise DivergenceError(
-                "the states are too large for the sum of their squares: scale them, or lower"
-                " input_scaling"
-            )
+            raise DivergenceError(TOO_LARGE)
         if self.n_gram != self.n:
             centred *= self.n / self.n_gram
         return centred

@@ -158,7 +158,7 @@ class RidgeReadout(StreamingReadout):
         if name in self._arrays() and self.__dict__.get("_stale"):
             self._make_current()
             return self.__dict__[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return super().__getattribute__(name)  # raises the error of a property, or names what lacks
 
     def _pass_moments(self, number: int = 1) -> Moments:
         if self._moments is None:
