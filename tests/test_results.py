@@ -48,6 +48,17 @@ def test_rows_are_added_to_a_file_that_a_spreadsheet_saved():
         assert [row["text"] for row in csv.DictReader(file)] == ["text", "more"]
 
 
+def test_a_file_that_a_spreadsheet_saved_in_another_encoding_is_refused_before_the_work(capsys):
+    assert main([*EVALUATE, "rows.csv"]) == 0
+    content = Path("rows.csv").read_bytes() + b"row\n" * 9999 + "café\n".encode("cp1252")
+    Path("rows.csv").write_bytes(content)
+    capsys.readouterr()
+    message = refused(capsys, *EVALUATE, "rows.csv")
+    assert "rows.csv exists and has not the columns model," in message
+    assert " in UTF-8: choose another name" in message
+    assert Path("rows.csv").read_bytes() == content
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 def test_what_cannot_be_printed_loses_no_result():
     row = {"sentence_good": "the boy sees the dog", "sentence_bad": "the boy see the dog"}

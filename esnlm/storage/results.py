@@ -52,9 +52,9 @@ def results(
                 )
             reserved.add(place)
             if not overwrite and not fits(path, columns):
-                what = "" if columns is None else f" and has not the columns {','.join(columns)}"
+                named = columns and f" and has not the columns {','.join(columns)} in UTF-8"
                 raise FileExistsError(
-                    f"{path} exists{what}: choose another name, or pass overwrite=True"
+                    f"{path} exists{named or ''}: choose another name, or pass overwrite=True"
                 )
             if not overwrite and path.is_file() and path.stat().st_size:
                 longer.append(path)
@@ -69,7 +69,10 @@ def fits(path: Path, columns: Sequence[str] | None) -> bool:
         return True
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # a spreadsheet may mark it
-            return columns is not None and next(csv.reader(file), []) == list(columns)
+            is_fitting = columns is not None and next(csv.reader(file), []) == list(columns)
+            for _ in file if is_fitting else ():  # it is copied where new rows follow it
+                pass
+            return is_fitting
     except (UnicodeDecodeError, csv.Error):
         return False
 
