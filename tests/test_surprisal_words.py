@@ -152,6 +152,39 @@ def test_words_without_marks_sum_to_one(opening: str, mark: str) -> None:
         assert not np.allclose(table["surprisal_bits"], table["surprisal_bits_without_marks"])
 
 
+def test_a_quote_of_several_tokens_is_a_mark() -> None:
+    """GPT-2 cuts curly quotes in two: bytes that only marks begin with, and the last byte."""
+    pieces = ["</s>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "âĢ"]
+    backend = Backend(models.BPE({piece: i for i, piece in enumerate(pieces)}, [("â", "Ģ")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
+    assert tokenizer.is_mark[-1]
+    assert not tokenizer.is_mark[[pieces.index("â"), pieces.index("Ŀ")]].any()
+    model = NgramLanguageModel(order=3, tokenizer=tokenizer).fit(["a “b.” é", "a b", "“a b”"] * 3)
+    row = model.surprisal("a “b.” é").iloc[1]
+    assert (row["word"], row["n_tokens"]) == ("“b.”", 7)
+    *before, letter = [0, *tokenizer.encode("a “b")]
+    first, after = model.predict_proba(before), model.predict_proba([*before, letter])
+    begins, marks = tokenizer.begins_word, tokenizer.is_mark
+    share = first[letter] / first[~begins & ~marks].sum() * after[begins | marks].sum()
+    assert row["surprisal_bits_without_marks"] == pytest.approx(-np.log2(share), rel=1e-6)
+
+
+def test_of_characters_an_opening_mark_is_no_part_of_a_word_without_marks() -> None:
+    texts = ["a (b) c", "a b -- c", "(a) b"] * 3
+    model = NgramLanguageModel(order=3, tokenizer="char", reset="sentence").fit(texts)
+    rows = model.surprisal("a (b) -- c").set_index("word")
+    *before, letter = [model.tokenizer_.bos_id, *model.tokenizer_.encode("a (b")]
+    first, after = model.predict_proba(before), model.predict_proba([*before, letter])
+    begins, marks = model.tokenizer_.begins_word, model.tokenizer_.is_mark
+    share = first[letter] / first[~begins & ~marks].sum() * after[begins | marks].sum()
+    assert rows["surprisal_bits_without_marks"]["(b)"] == pytest.approx(-np.log2(share), rel=1e-6)
+    assert rows["surprisal_bits_without_marks"]["--"] == rows["surprisal_bits"]["--"]
+    spaced = model.surprisal("a -- ").iloc[1]  # the last space is of the last word
+    assert spaced["surprisal_bits_without_marks"] == spaced["surprisal_bits"]
+
+
 @pytest.mark.parametrize("make", TOKENIZERS)
 def test_a_correction_moves_bits_between_neighbours_only(make: Any, tmp_path: Any) -> None:
     texts = ["ab ba a b", "b a ab", "aa b ba ab a"] * 5

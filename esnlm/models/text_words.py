@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.models.token_scores import BEGINS, GOES_ON, LEAVES, STARTS, TokenScores
-from esnlm.text.backends import is_of_word
+from esnlm.text.backends import is_of_word, is_punctuation
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 
@@ -122,7 +122,12 @@ class EncodedText:
         first, after = bounds[:-1], bounds[1:]
         begin, leave, go_on = self._boundaries(scores.boundary_bits, n)
         whole = cumulative[after] - cumulative[first] + begin[after] - begin[first]
-        letters = np.flatnonzero(~self.tokenizer.is_mark[self.tokens])
+        is_mark: list[bool] = []
+        for span in reversed(self.offsets):
+            text = self.text[slice(*span)]  # of a part of a character it is the whole
+            # A space alone is of the word if letters come next.
+            is_mark.append(is_punctuation(text) or (not text.strip() and is_mark[-1:] != [False]))
+        letters = np.flatnonzero([*(not mark for mark in is_mark[::-1]), self.end is not None])
         low = np.append(letters, n)[np.searchsorted(letters, first)]
         high = np.append(letters, -1)[np.searchsorted(letters, after) - 1] + 1
         before = np.where(low == first, begin[first], go_on[np.minimum(low, n)])

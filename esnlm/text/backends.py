@@ -175,6 +175,16 @@ def is_of_word(character: str) -> bool:
     return character.isalnum() or is_sign
 
 
+def is_punctuation(text: str) -> bool:
+    """Return whether a text has no letter, and no part of a character that may be one.
+
+    >>> is_punctuation(" ..."), is_punctuation("it's"), is_punctuation(" ")
+    (True, False, False)
+    """
+    text = text.strip()
+    return bool(text) and not any(is_of_word(c) or c == "\ufffd" for c in text)
+
+
 def checked_text(text: str) -> str:
     """Return a text; raise TokenizerError for half a character, as cut emojis in JSON have."""
     if not isinstance(text, str):

@@ -30,7 +30,7 @@ from esnlm.text.backends import (
     checked_text,
     drops_characters,
     hide_boundaries,
-    is_of_word,
+    is_punctuation,
     library_errors,
     n_ids,
     parsed_backend,
@@ -274,15 +274,25 @@ class Tokenizer:
 
     @cached_property
     def is_mark(self) -> Bools:
-        """Whether each token (V,) is of punctuation alone: no letter, no digit, no boundary."""
+        """Whether each token (V,) is of punctuation alone: no letter, no digit, no boundary.
 
-        def marks(token: int) -> bool:
-            text = str(self.backend.decode([token], skip_special_tokens=False)).strip()
-            # A part of a character, which has no text of its own, may be of a letter.
-            return bool(text) and not any(is_of_word(c) or c == "\ufffd" for c in text)
+        A part of a character may be of a letter, unless all that begin with it are marks, as with
+        the first two bytes of curly quotes.
+        """
 
+        def decoded(*ids: int) -> str:
+            return str(self.backend.decode(ids, skip_special_tokens=False)).strip()
+
+        texts = [decoded(token) for token in range(len(self))]
+        parts = [token for token, text in enumerate(texts) if text.endswith("\ufffd")]
+        last_bytes = [token for token in parts if len(self.spelling(token)) == 1]
+        for token in parts:
+            wholes = (decoded(token, last) for last in last_bytes)
+            texts[token] = "".join(each for each in wholes if "\ufffd" not in each) or "\ufffd"
         special = (self.bos_id, self.eos_id, self.unk_id)
-        return np.array([token not in special and marks(token) for token in range(len(self))])
+        return np.array(
+            [token not in special and is_punctuation(text) for token, text in enumerate(texts)]
+        )
 
     def to_json(self) -> str:
         """Return the standard ``tokenizer.json``."""
