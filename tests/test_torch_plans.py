@@ -116,8 +116,17 @@ def test_settings_of_the_schedule_and_of_the_recipe_are_taken(
     assert given.items() <= plan_settings(model, {}, given).items()
 
 
-@pytest.mark.parametrize(("n_passes", "decay"), [(1, 0.25), (2, 1 / (0.01 * 0.5 * 2))])
-def test_decay_counts_in_passes_where_there_are_more_than_one(n_passes: int, decay: float) -> None:
+@pytest.mark.parametrize(
+    ("n_passes", "decay_passes", "decay"),
+    [
+        (1, 15.0, 0.25),
+        (2, 15.0, 1 / (0.01 * 15 * 2)),
+        (2, 0.5, 1 / (0.01 * 20)),  # a step a pass would forget all: 20 steps at least
+    ],
+)
+def test_decay_counts_in_passes_where_there_are_more_than_one(
+    n_passes: int, decay_passes: float, decay: float
+) -> None:
     from esnlm.torch.networks.lstm import LSTM
 
     def weights(**decays: float) -> Any:
@@ -128,7 +137,8 @@ def test_decay_counts_in_passes_where_there_are_more_than_one(n_passes: int, dec
         trainer.run()
         return trainer.network.state_dict()
 
-    ours, expected = weights(weight_decay=0.25, decay_passes=0.5), weights(weight_decay=decay)
+    ours = weights(weight_decay=0.25, decay_passes=decay_passes)
+    expected = weights(weight_decay=decay)
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
 
 

@@ -18,6 +18,8 @@ from esnlm.utils.validation import (
 )  # fmt: skip
 
 _WARMS, _FALLS = OneOf(("warmup-hold-cosine",)), OneOf(("cosine", "warmup-hold-cosine"))
+# Steps in which decay forgets a weight, at the least: with fewer nothing is learned of short texts.
+_LEAST_KEPT = 20
 _STREAMS, _WINDOWS = OneOf(("streams",)), OneOf(("windows",))
 
 
@@ -56,7 +58,7 @@ class Plan:
     weight_decay: float = limited(0.01, Number(0))
     #: In a run of more than one pass, the passes in which decay forgets a weight: the decay is then
     #: 1 / (``learning_rate`` ``decay_passes`` steps a pass), less the more text there is (Wang &
-    #: Aitchison 2025). None: ``weight_decay``.
+    #: Aitchison 2025), and never forgets within fewer than 20 steps. None: ``weight_decay``.
     decay_passes: float | None = limited(None, Number(0, open="low", none=True))
     betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=OneOf(("adamw", "muon")))
     #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
@@ -94,7 +96,8 @@ class Plan:
         """
         if self.decay_passes is None or n_steps <= steps_a_pass:
             return self.weight_decay
-        return 1 / (self.learning_rate * self.decay_passes * steps_a_pass)
+        n_kept = max(self.decay_passes * steps_a_pass, _LEAST_KEPT)
+        return 1 / (self.learning_rate * n_kept)
 
     def rate(self, step: int, n_steps: int) -> float:
         """Learning rate of step ``step`` (from 0) of ``n_steps``."""
