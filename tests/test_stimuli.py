@@ -1,5 +1,6 @@
 """Stimuli of tables: their texts, and their keys in the result."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,9 @@ def test_a_damaged_table_is_refused() -> None:
     Path("odd.csv").write_text('a,b\n1,"2\n')
     with pytest.raises(CorpusError, match=r"odd\.csv is no table"):
         read_texts("odd.csv", "a")
+
+
+def test_the_name_of_a_table_may_be_in_capitals() -> None:
+    with gzip.open("STIMULI.TSV.GZ", "wt") as file:
+        file.write("item\ttext\n1\tthe boy, he sees\n")
+    assert read_texts("STIMULI.TSV.GZ", "text").texts == ["the boy, he sees"]

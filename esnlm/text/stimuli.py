@@ -41,7 +41,7 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
     """Return a CSV or TSV as strings; CorpusError where it is none."""
     if not Path(path).exists():
         raise CorpusError(f"no such file: {path}")
-    separator = SEPARATORS.get(Path(str(path).removesuffix(".gz")).suffix.lower(), ",")
+    separator = SEPARATORS.get(Path(str(path).lower().removesuffix(".gz")).suffix, ",")
     with opened_text(Path(path), encoding) as (file, _):
         try:
             with warnings.catch_warnings():

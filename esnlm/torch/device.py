@@ -84,7 +84,8 @@ def has_bfloat16(device: torch.device) -> bool:
     if device.type != "cpu" or not hasattr(torch.cpu, "get_capabilities"):
         return True
     has = torch.cpu.get_capabilities()
-    return has.get("architecture") != "x86_64" or has["avx512_bf16"] or has["amx_bf16"]
+    is_x86 = has.get("architecture") == "x86_64"
+    return not is_x86 or has.get("avx512_bf16", True) or has.get("amx_bf16", True)
 
 
 @dataclass(frozen=True)
