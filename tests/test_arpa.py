@@ -194,6 +194,7 @@ def test_numbers_are_words():
     ("text", "message"),
     [
         ("nothing", "no counts of n-grams"),
+        (f"iARPA\n\n{FOREIGN}", "IRSTLM's iARPA, .* compile-lm --text=yes converts it"),
         (FOREIGN.replace("ngram 2=2", "ngram 2=3"), "expected 3 2-grams, got 2"),
         (FOREIGN.partition("-0.3")[0], "expected 2 2-grams, got 1"),
         (FOREIGN.replace("\\2-grams", "\\3-grams"), "expected the 2-grams"),
@@ -306,6 +307,17 @@ def test_distributions_of_a_file_are_none_of_what_is_never_predicted(line: str, 
     table = model.surprisal("a b")
     assert table["rank"].tolist() == [1, 1]
     assert table["surprisal_bits"].tolist() == pytest.approx([0.664386, 0.996578], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("line", "other"), [("-0.9\ta a", "-inf\ta a"), ("-0.5\ta\t-0.2", "-0.5\ta\t-inf")]
+)
+def test_the_words_after_an_impossible_one_have_a_surprisal(line: str, other: str) -> None:
+    Path("small.arpa").write_text(SMALL.replace(line, other))
+    model = load_model("small.arpa")
+    assert model.surprisal("a a b a")["surprisal_bits"].notna().all()
+    model.save("m")
+    assert load_model("m").score("a a b a") == model.score("a a b a") < -20
 
 
 def test_the_unknown_word_of_any_tokenizer_is_unk_to_other_programs() -> None:

@@ -23,7 +23,7 @@ from esnlm.text.corpus import CorpusError, opened_text
 from esnlm.text.tokenizers import Tokenizer
 
 _LN10 = float(np.log(10))
-#: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it.
+#: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it, or -inf.
 _NEVER = -100.0
 # Logarithm to base 10 of a back-off weight beyond which probabilities overflow.
 _LARGEST_BACKOFF = 30.0
@@ -140,8 +140,8 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
 
     ``tokenizer``: the one whose tokens the words are; None: PATH.tokenizer.json, which `write_arpa`
     wrote, or else words between spaces, in the file's order; ``<unk>``, ``<s>`` and ``</s>`` are
-    added where they are missing, with a probability of 10^-100. CorpusError: the file is missing,
-    damaged or no ARPA file.
+    added where they are missing, with a probability of 10^-100, which -inf is read as, too.
+    CorpusError: the file is missing, damaged or no ARPA file.
     """
     place = Path(path)
     try:
@@ -199,6 +199,11 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
     for text in texts:
         if text.removeprefix("\ufeff") == "\\data\\":
             break
+        if text == "iARPA":
+            raise ValueError(
+                "it is IRSTLM's iARPA, whose numbers are no probabilities yet: compile-lm"
+                " --text=yes converts it"
+            )
     counts = []
     for text in texts:
         if text.startswith("\\"):
@@ -215,10 +220,11 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
             if text.startswith("\\") and text.rstrip(":").endswith(("-grams", "end\\")):
                 break
             log, *words = re.split(f"[{_SPACES}]+", text)
-            backoff = float(words.pop()) if len(words) > order else 0.0
+            last = words.pop() if len(words) > order else "0"
             if len(words) != order:
                 raise ValueError(f"expected a {order}-gram, got {text!r}")
-            value = float(log)
+            # An infinite number can be neither summed up to a word nor saved.
+            value, backoff = (_NEVER if x == -np.inf else x for x in map(float, (log, last)))
             if not (value <= 0 and backoff <= _LARGEST_BACKOFF):  # NaN neither
                 raise ValueError(f"expected a logarithm of at most 0 and a back-off, got {text!r}")
             # KenLM's lmplz writes a probability of one for what is never predicted.
