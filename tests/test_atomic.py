@@ -280,3 +280,34 @@ def test_a_link_to_itself_is_no_output(arguments, tmp_path, text, capsys):
     command, *options = arguments
     line = refused(capsys, command, text, *options, loop)
     assert "Symlink loop" in line or "symbolic links" in line
+
+
+def test_a_drive_that_syncs_no_folder_and_keeps_no_mode_is_written(monkeypatch):
+    """As network drives are: EINVAL and EPERM are what they say."""
+    fsync = os.fsync
+
+    def of_files(handle: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(handle)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fsync", of_files)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    assert main([*EVALUATE, "rows.csv"]) == 0
+    assert main(["ngram", "text", "--out", "counts"]) == 0
+    assert len(rows_of("rows.csv")) == 1
+    assert load_model("counts")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has locks of its own")
+def test_a_drive_without_locks_is_named(monkeypatch, capsys):
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    line = refused(capsys, *EVALUATE, "rows.csv")
+    assert "rows.csv: its file system cannot lock files (No locks available)" in line
+    assert "rows.csv" not in names()

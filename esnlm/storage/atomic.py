@@ -128,7 +128,8 @@ def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> I
 def _make_public(path: Path, target: Path, mode: int) -> None:
     """Give a temporary file or folder, which is private, the mode of its target, or a new one's."""
     os.umask(mask := os.umask(0))
-    path.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else mode & ~mask)
+    with suppress(PermissionError):  # some network drives give every file one mode
+        path.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else mode & ~mask)
 
 
 def put_in_place(new: Path, target: Path) -> None:
@@ -207,6 +208,9 @@ def sync_folder(folder: Path) -> None:
         return
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # what network drives say of folders
+            raise
     finally:
         os.close(handle)
 
@@ -247,7 +251,10 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
                 f"{target} is being written by {_holder(place)}: wait for it, or name another"
             ) from None
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(target)) from error
+            reason = error.strerror or str(error)
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP):
+                reason = f"its file system cannot lock files ({reason})"
+            raise OSError(error.errno, reason, str(target)) from error
         stack.callback(lock.release)
         if lock.lock_counter == 1:
             # Removed while it is held: one who waits for it sees that, and makes it anew.
