@@ -37,6 +37,21 @@ def test_a_checkout_is_named_by_its_commit_and_whether_it_was_changed(tmp_path, 
     assert provenance.code_version(tmp_path / "other") == f"esnlm {__version__}"
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_another_repository_is_not_that_of_the_code(tmp_path, monkeypatch):
+    """An environment within a project, and a command that a hook of git starts."""
+    checkout(tmp_path / "project", monkeypatch)
+    module = tmp_path / "project" / ".venv" / "package" / "experiments" / "module.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("one = 1\n")
+    monkeypatch.setattr(provenance, "__file__", str(module))
+    assert provenance.code_version() == f"esnlm {__version__}"
+    monkeypatch.setattr(provenance, "__file__", str(checkout(tmp_path / "own", monkeypatch)))
+    own = provenance.code_version()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "project" / ".git"))
+    assert provenance.code_version() == own
+
+
 def test_without_git_the_version_is_named(tmp_path, monkeypatch):
     module = tmp_path / "package" / "experiments" / "module.py"
     module.parent.mkdir(parents=True)
