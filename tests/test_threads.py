@@ -13,6 +13,7 @@ import pytest
 import scipy.linalg  # noqa: F401  (its library's threads are counted)
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from esnlm.utils.messages import progress_bar
 from esnlm.utils.threads import available_cores, map_tiles, n_threads, one_blas_thread
 
 
@@ -93,6 +94,21 @@ def test_a_single_tile_runs_in_the_calling_thread() -> None:
     ]
     assert map_tiles(str, [], 3) == []
     assert len(sys._current_frames()) <= before
+
+
+@pytest.mark.filterwarnings("ignore:tqdm")
+def test_where_no_thread_can_be_started_the_caller_does_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As under a limit of processes, which counts threads."""
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("esnlm.utils.threads.start_new_thread", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert map_tiles(str, range(3), 2) == ["0", "1", "2"]
+    assert list(progress_bar(True, range(3))) == [0, 1, 2]
 
 
 @contextmanager

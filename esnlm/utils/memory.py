@@ -7,7 +7,7 @@ import ctypes
 import re
 import sys
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 resource: Any
@@ -17,6 +17,9 @@ except ImportError:
     resource = None
 
 _GIB = 1 << 30
+_UNLIMITED = 1 << 62
+# Control groups of Linux, and the file that names those of this process.
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 class TooLargeError(MemoryError, ValueError):
@@ -34,25 +37,59 @@ def check_memory(what: str, n_bytes: float, advice: str) -> None:
 
 
 def available_memory() -> int:
-    """Return bytes that this process can allocate: the least of machine, cgroup, ``ulimit -v``.
+    """Return bytes that this process can allocate: the least of machine, cgroups, ``ulimit -v``.
 
     Where the system reports none of them, 2**62.
     """
     machine = _kilobytes("/proc/meminfo", "MemAvailable") + _kilobytes("/proc/meminfo", "SwapFree")
     limits = [machine] if machine else []
-    try:
-        limit, usage = (
-            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii"))
-            for name in ("max", "current")
-        )
-        limits.append(limit - usage)
-    except (OSError, ValueError):  # no group, or "max"
-        pass
+    limits += map(_left_in, group_folders("memory"))
     if resource is not None:
         address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
         if address_space != resource.RLIM_INFINITY:
             limits.append(address_space - _kilobytes("/proc/self/status", "VmSize"))
-    return max(0, min(limits, default=1 << 62))
+    return max(0, min(limits, default=_UNLIMITED))
+
+
+def group_folders(controller: str) -> list[Path]:
+    """Return the folders of this process's control groups, and of those that they are in.
+
+    Containers and clusters limit processes there. Version 1 has a tree for each controller.
+    """
+    try:
+        lines = _OWN_GROUPS.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    folders = []
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        root = _GROUPS / controller if controllers else _GROUPS
+        group = PurePosixPath(place.lstrip("/"))
+        folders += [root / each for each in (group, *group.parents)]
+    return folders
+
+
+def group_file(folder: Path, name: str) -> str:
+    """Return the text of a file of a control group, empty where there is none."""
+    try:
+        return (folder / name).read_text("ascii")
+    except OSError:
+        return ""
+
+
+def _left_in(folder: Path) -> int:
+    """Return the bytes that a control group may still use: pages of files make room for others."""
+    for limit, usage, pages in (
+        ("memory.max", "memory.current", r"^(?:in)?active_file (\d+)"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", r"^total_(?:in)?active_file (\d+)"),
+    ):
+        bounds = group_file(folder, limit).strip(), group_file(folder, usage).strip()
+        if bounds[0].isdigit() and bounds[1].isdigit():  # not "max"
+            cached = re.findall(pages, group_file(folder, "memory.stat"), re.MULTILINE)
+            return int(bounds[0]) - int(bounds[1]) + sum(map(int, cached))
+    return _UNLIMITED
 
 
 def peak_memory() -> int:

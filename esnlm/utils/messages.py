@@ -118,7 +118,8 @@ def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any)
         options |= {"file": _LogLines(), "ncols": 0, "leave": False}
     bar = auto.tqdm(steps, disable=not show, **options)
     if show and not in_notebook:
-        threading.Thread(target=_refresh, args=(bar,), daemon=True).start()
+        with suppress(RuntimeError):  # the system lets this process start no more threads
+            threading.Thread(target=_refresh, args=(bar,), daemon=True).start()
     return bar
 
 

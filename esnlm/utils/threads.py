@@ -3,13 +3,14 @@
 import os
 from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import lru_cache
 from queue import SimpleQueue
 from threading import RLock
 from typing import Any, Self
 
+from esnlm.utils.memory import group_file, group_folders
 from esnlm.utils.validation import Count
 
 
@@ -34,10 +35,23 @@ def n_threads(requested: int | None = None) -> int:
 
 
 def available_cores() -> int:
-    """Return how many cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many cores this process may run on, and has the time of in its container."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(cores, _quota())
+
+
+@lru_cache(maxsize=1)
+def _quota() -> int:
+    """Return the cores that control groups grant this process, a part of one counted whole."""
+    quotas = [1 << 30]
+    for folder in group_folders("cpu"):
+        limit = group_file(folder, "cpu.max").split() or [
+            group_file(folder, f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+        ]
+        if limit[0].isdigit() and limit[-1].isdigit():  # neither "max" nor -1
+            quotas.append(max(1, -(-int(limit[0]) // int(limit[-1]))))
+    return min(quotas)
 
 
 def map_tiles(
@@ -75,7 +89,8 @@ def map_tiles(
 
     try:
         for helper in range(min(n_threads(requested), len(tiles)) - 1):
-            start_new_thread(copy_context().run, (help_out, helper))
+            with suppress(RuntimeError):  # the system lets this process start no more
+                start_new_thread(copy_context().run, (help_out, helper))
         while not stops and (number := next(numbers, None)) is not None:
             results[number] = function(tiles[number])
     finally:
