@@ -96,6 +96,14 @@ def test_train_evaluate_generate(tokenizer: str, reset: str, capsys):
     assert capsys.readouterr().out == text
 
 
+def test_a_rank_without_processes_changes_nothing(monkeypatch):
+    """Schedulers and scripts set RANK, too, without torch's launcher."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("RANK", "3")
+    trained()
+    assert Path("model.run.json").is_file()
+
+
 def test_evaluation_counts_every_character_and_agrees_with_the_model(capsys):
     trained("--tokenizer", "char")
     assert main(["evaluate", "model", "text", "--csv", "rows.csv"]) == 0

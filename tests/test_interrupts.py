@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout, SoftmaxReadout
+from esnlm.options.training_run import stopping
+from esnlm.runs.subprocess_run import interrupts_deferred
 from esnlm.utils import threads
 
 # Ctrl-C can come between the opening of a file and its `with`: Python then warns as it closes it.
@@ -96,3 +98,30 @@ def test_an_interrupted_fit_can_be_repeated(readout: Any) -> None:
         interrupted(lambda: again.fit([TOKENS[:6000]]), after=rng.uniform(0, pace))
         assert not helpers()
     assert again.fit([TOKENS[:6000]]).score([TOKENS[6000:8000]]) == expected
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot send itself signals")
+def test_an_interrupt_that_is_ignored_stops_no_run() -> None:
+    """As it is by what a script runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stopping() as asked:
+            signal.raise_signal(signal.SIGINT)
+            assert not asked()
+            signal.raise_signal(signal.SIGTERM)
+            assert asked()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_handlers_of_a_program_that_embeds_python_stay(monkeypatch) -> None:
+    """Python cannot put them back: R's reticulate and others have their own."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("a handler was replaced")
+
+    monkeypatch.setattr(signal, "getsignal", lambda _: None)
+    monkeypatch.setattr(signal, "signal", refuse)
+    with interrupts_deferred(), stopping() as asked:
+        assert not asked()

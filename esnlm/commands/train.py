@@ -42,7 +42,8 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
     options = with_recipe(options, of_text=not source.is_shards)
     _check_log(options, record_of(options.out))
     _check_held_out(options)
-    is_main = os.environ.get("RANK", "0") == "0"  # of several processes the first one writes
+    # Of several processes that torch's launcher started the first one writes.
+    is_main = "WORLD_SIZE" not in os.environ or os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         if is_main:
             stack.enter_context(locked(options.out))

@@ -142,7 +142,9 @@ def stopping() -> Iterator[Callable[[], bool]]:
     """
     signals: list[int] = []
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    asking = [signal.SIGINT, signal.SIGTERM]
+    # A signal that is ignored stays so, as Ctrl-C is by what a script runs in the background.
+    unasked = (signal.SIG_IGN, None)  # None: of a program that embeds Python
+    asking = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) not in unasked]
     if hangup is not None and signal.getsignal(hangup) == signal.SIG_DFL:
         asking.append(hangup)
 

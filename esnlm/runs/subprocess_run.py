@@ -129,8 +129,9 @@ def given_environment(values: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """Raise the KeyboardInterrupt of an interrupt inside the block after it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # interrupts are the main thread's
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is None:
+        yield  # interrupts are the main thread's, or of the program that embeds Python
         return
     deferred: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: deferred.append(number))
