@@ -241,3 +241,12 @@ def test_the_radius_of_weights_that_are_not_normal_is_that_of_their_parts(seed: 
     assert weights.measured_spectral_radius(parts[order][:, order]) == pytest.approx(
         expected, rel=1e-9
     )
+
+
+@pytest.mark.parametrize("n", [60, 340])
+def test_what_a_unit_keeps_of_itself_is_no_eigenvalue_of_the_part_it_belongs_to(n: int) -> None:
+    """Of two units 0.9 and -0.9 on the diagonal, but 0.1 is the radius; a chain lies between."""
+    pair = np.array([[0.9, -0.8], [1.0, -0.9]])  # eigenvalues ±0.1
+    matrix = np.eye(n, k=-1)
+    matrix[:2, :2] = matrix[-2:, -2:] = pair
+    assert weights.measured_spectral_radius(matrix) == pytest.approx(0.1, rel=1e-9)

@@ -65,21 +65,27 @@ def measured_spectral_radius(weights: Any) -> float:
     >>> round(measured_spectral_radius(np.diag([0.5, -2.0, 1.0])), 9)
     2.0
     """
-    matrix = scipy.sparse.csr_matrix(weights, dtype=np.float64)
-    n = matrix.shape[0]
-    if not matrix.count_nonzero():
-        return 0.0
-    if n < _DENSE_BELOW:
-        return float(np.abs(np.linalg.eigvals(matrix.toarray())).max(initial=0.0))
-    linked = matrix.copy()
-    linked.eliminate_zeros()
-    if np.diff(linked.indptr).max() == 1:  # where ARPACK may iterate for ever
-        return _radius_of_cycles(linked)
+    matrix = scipy.sparse.csr_matrix(weights, dtype=np.float64, copy=True)
+    matrix.eliminate_zeros()
     # Rounding makes what is not normal, such as weights without any cycle, look like it had
     # large eigenvalues. Those of a matrix are those of its strongly connected parts.
-    _, parts = scipy.sparse.csgraph.connected_components(linked, connection="strong")
-    if np.bincount(parts).max() < _DENSE_BELOW:
-        return _radius_of_parts(linked, parts)
+    _, parts = scipy.sparse.csgraph.connected_components(matrix, connection="strong")
+    order = np.argsort(parts, kind="stable")
+    matrix, sizes = matrix[order][:, order], np.bincount(parts)
+    ends = np.cumsum(sizes)
+    radius = float(np.abs(matrix.diagonal()[ends[sizes == 1] - 1]).max(initial=0.0))
+    for size, end in zip(sizes[sizes > 1].tolist(), ends[sizes > 1].tolist(), strict=True):
+        radius = max(radius, _radius_of_part(matrix[end - size : end, end - size : end]))
+    return radius
+
+
+def _radius_of_part(matrix: scipy.sparse.csr_matrix) -> float:
+    """Return the radius where each of two units or more drives every other, if indirectly."""
+    n = matrix.shape[0]
+    if matrix.nnz == n:  # a cycle: roots of the product of its weights; ARPACK may not end
+        return float(np.exp(np.log(np.abs(matrix.data)).mean()))
+    if n < _DENSE_BELOW:
+        return float(np.abs(np.linalg.eigvals(matrix.toarray())).max())
     start = np.random.default_rng(n).standard_normal(n)
     for k, subspace in _SUBSPACES:
         if subspace > n:
@@ -96,32 +102,6 @@ def measured_spectral_radius(weights: Any) -> float:
         if residual <= _RESIDUAL * abs(value):
             return float(abs(value))
     return float(np.abs(np.linalg.eigvals(matrix.toarray())).max())
-
-
-def _radius_of_parts(matrix: scipy.sparse.csr_matrix, parts: Any) -> float:
-    """Return the radius by the parts (n,) of the units, each of which is small."""
-    radius = float(np.abs(matrix.diagonal()).max())
-    for part in np.flatnonzero(np.bincount(parts) > 1):
-        units = np.flatnonzero(parts == part)
-        block = matrix[units][:, units].toarray()
-        radius = max(radius, float(np.abs(np.linalg.eigvals(block)).max()))
-    return radius
-
-
-def _radius_of_cycles(matrix: scipy.sparse.csr_matrix) -> float:
-    """Return the radius where no unit is driven by more than one: that of the cycles.
-
-    The eigenvalues of a cycle of length m are the m-th roots of the product of its weights.
-    """
-    source = np.full(matrix.shape[0], -1)
-    source[np.diff(matrix.indptr) == 1] = matrix.indices
-    _, parts = scipy.sparse.csgraph.connected_components(matrix, connection="strong")
-    on_cycle = (source >= 0) & (parts[source] == parts)
-    sizes = np.bincount(parts[on_cycle], minlength=parts.max() + 1)
-    driven = np.zeros(len(source))
-    driven[source >= 0] = np.log(np.abs(matrix.data))
-    logs = np.bincount(parts[on_cycle], driven[on_cycle], minlength=len(sizes))
-    return float(np.exp((logs[sizes > 0] / sizes[sizes > 0]).max(initial=-np.inf)))
 
 
 def input_weights(
