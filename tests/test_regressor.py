@@ -95,3 +95,11 @@ def test_states_whose_squares_overflow_are_named(alpha: float | None) -> None:
     X, y = series(())
     with pytest.raises(DivergenceError, match="too large for the sum of their squares: scale them"):
         RidgeRegressor(alpha=alpha).fit(X * 1e160, y)
+
+
+def test_units_of_any_sizes_without_a_penalty_are_least_squares() -> None:
+    """A unit of small numbers beside one of large ones is not taken for a combination of others."""
+    sizes = np.array([1.0, 1e6, 1e-6, 1.0])
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    fitted = RidgeRegressor(alpha=0).fit(X * sizes, X @ [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_allclose(fitted.coef_ * sizes, [1.0, 2.0, 3.0, 4.0], rtol=1e-9)

@@ -55,9 +55,11 @@ def ridge_coefficients(moments: Moments | CentredMoments, alpha: float) -> Float
     """Coefficients (V, n_units) by Cholesky, or by the spectrum where the matrix is singular."""
     gram = moments.centred_gram()
     gram.flat[:: moments.n_units + 1] += alpha
+    sizes = gram.diagonal().copy()
     try:
         factor = linalg.cho_factor(gram, overwrite_a=True, check_finite=False)
-        if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
+        # Each unit beside its own size: units of small numbers are no combinations of others.
+        if alpha == 0 and (np.diag(factor[0]) ** 2 < 1e-12 * sizes).any():
             raise linalg.LinAlgError
     except linalg.LinAlgError:
         return Spectrum(moments).coefficients(alpha)
