@@ -324,6 +324,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --vocab-size 0", "--vocab-size must be larger"),
         ("train text --out m --tokenizer none", "none"),
         ("train text --out m --tokenizer text", "text is not a tokenizer.json"),
+        ("train text --out m --tokenizer .", ". holds no tokenizer.json, which save_pretrained"),
         ("train text --out m --tokenizer text --lower", "--lower and --vocab-size need"),
         (
             "train text --out m --topology ring --degree 4",

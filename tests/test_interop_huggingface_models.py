@@ -277,3 +277,11 @@ def test_marks_around_a_line_are_no_text_to_either(name: str, text: str, tmp_pat
     assert theirs(marked).input_ids == model.tokenize([marked]).tokens.tolist()[:-1]
     own_sum = float(model.log_likelihood([marked])[0][:-1].sum())
     assert sentence_scores(model, [marked]).tolist() == pytest.approx([own_sum])
+
+
+@pytest.mark.parametrize("text", ["<s> the dog sees </s>", "<s> the dog sees", "the <s> dog </s>"])
+def test_marks_are_read_alike_where_the_state_is_never_reset(text: str, tmp_path: Path) -> None:
+    model = NgramLanguageModel(order=2, tokenizer="word", reset="never").fit(sentences())
+    export_model(model, tmp_path / "out")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs(text).input_ids == model.tokenize([text]).tokens.tolist()[:-1]

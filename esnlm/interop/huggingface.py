@@ -194,10 +194,10 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any], reset: str
     splitter = layout["pre_tokenizer"] or {}
     if "add_prefix_space" in splitter:  # or transformers 4 sets it to its own default
         settings["add_prefix_space"] = splitter["add_prefix_space"]
-    if "bos_token_id" in config:
+    if tokenizer.bos is not None and (patterns := _unmarked(tokenizer, reset)):
         steps = [
             {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
-            for pattern, content in _unmarked(tokenizer, reset)
+            for pattern, content in patterns
         ]
         steps += [] if layout["normalizer"] is None else [layout["normalizer"]]
         layout["normalizer"] = {"type": "Sequence", "normalizers": steps}
@@ -227,12 +227,13 @@ def _unmarked(tokenizer: Tokenizer, reset: str) -> list[tuple[str, str]]:
     character that is none, by which the end is found.
     """
     bos, eos = (re.escape(mark or "") for mark in (tokenizer.bos, tokenizer.eos))
+    first = [] if reset == "never" else [rf"\s*{bos}"]
     if not eos or (reset != "sentence" and tokenizer.keeps_newlines):
-        return [(rf"\A\s*{bos}", "")]
+        return [(rf"\A{mark}", "") for mark in first]
     return [
         (rf"\A\s*{bos}(?= (?:.* )?{eos}\s*\z)\s*", _NO_CHARACTER),
         (rf"\A{_NO_CHARACTER}(?:.*\S)?\K\s*{eos}\s*\z", ""),
-        (rf"\A(?:{_NO_CHARACTER}|\s*{bos})", ""),
+        (rf"\A(?:{'|'.join([_NO_CHARACTER, *first])})", ""),
     ]
 
 

@@ -193,6 +193,11 @@ def _saved_tokenizer(folder: Path) -> "Tokenizer":
     about = unchecked_config(folder).get("tokenizer")
     if isinstance(about, dict) and about.keys() == {"bos", "eos"}:
         return Tokenizer.from_json(read_text(folder / "tokenizer.json"), **about)
+    if not (folder / "tokenizer.json").is_file():
+        raise ValueError(
+            f"{folder} holds no tokenizer.json, which save_pretrained of AutoTokenizer writes, in"
+            " transformers, of other files of tokenizers"
+        )
     return Tokenizer.from_file(folder / "tokenizer.json")
 
 

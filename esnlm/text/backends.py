@@ -213,7 +213,10 @@ def library_errors(what: str, texts: Iterable[str] = ()) -> Iterator[None]:
     except BaseException as error:
         for text in texts:
             checked_text(text)
-        raise TokenizerError(f"{what}: {error}; expected a whole tokenizer.json") from error
+        raise TokenizerError(
+            f"{what}: {error}; expected a whole tokenizer.json, as save_pretrained of transformers'"
+            " AutoTokenizer writes it"
+        ) from error
 
 
 def n_ids(layout: Any) -> int:
