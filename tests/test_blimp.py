@@ -1,6 +1,7 @@
 """Minimal pairs: scores beside brute force, tables, and what may be wrong with the data."""
 
 import csv
+import gzip
 import json
 import shutil
 import tarfile
@@ -388,8 +389,27 @@ def test_folders_without_pairs(tmp_path: Path):
     with pytest.raises(PairsError, match=r"holds no minimal pairs: expected JSON lines"):
         read_pairs(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps(records()["dropping"], indent=1))
-    with pytest.raises(PairsError, match=r"a\.json: expected an object a line, in a file called"):
+    with pytest.raises(PairsError, match=r"a\.json is JSON: expected an object a line, in a file"):
         read_pairs(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("own.JSONL", '{"good": "a, b", "bad": "b"}\n'),
+        ("own.csv", 'good, bad\n"a, b", b\n'),
+        ("own.csv", 'good,bad\n"a, b",b\n'),
+        ("own.csv.GZ", 'good, bad\n"a, b", "b"\n'),
+    ],
+)
+def test_names_in_capitals_and_spaces_after_commas_change_nothing(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    data = gzip.compress(text.encode()) if name.endswith("GZ") else text.encode()
+    (tmp_path / name).write_bytes(data)
+    for place in (tmp_path, tmp_path / name):
+        (pair,) = read_pairs(place)
+        assert (pair.paradigm, pair.good, pair.bad) == ("own", "a, b", "b")
 
 
 def test_little_is_needed_of_a_line(tmp_path: Path):

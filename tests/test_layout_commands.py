@@ -166,7 +166,10 @@ def test_control_characters_are_warned_of(capsys):
     assert "control characters" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("head", ["{\\rtf1\\ansi", "\n<!DOCTYPE html>", "<?xml?>", "a"])
+@pytest.mark.parametrize(
+    "head",
+    ["{\\rtf1\\ansi", "\n<!DOCTYPE html>", "<?xml?>", '{"text": "a b"}', '[\n {\n  "id": 1', "a"],
+)
 def test_markup_is_warned_of(head, capsys):
     Path("page").write_text(f"{head}\n" + "a b\nb a\n" * 20)
     assert main(["ngram", "page", "--out", "m"]) == 0

@@ -100,6 +100,7 @@ def test_no_command_takes_a_table_as_text(command: str, capsys: Any) -> None:
     [
         ("stimuli.csv", "stimuli.csv is a table, not text: name its column of texts by --column"),
         ("pairs.jsonl", "pairs.jsonl is a table, not text"),
+        ("pairs.NDJSON.gz", "pairs.NDJSON.gz is a table, not text"),
         ("stimuli.csv --column text", "no column 'text': it has item, condition, sentence"),
         ("none.csv --column text", "no such file: none.csv"),
         ("stimuli.csv --word-column sentence", "must hold one word a row, got 'the boy, he sees'"),
@@ -142,10 +143,11 @@ def test_bad_tables_are_refused_and_leave_nothing(
 
 
 def test_spaces_around_names_and_rows_of_commas_at_the_end_are_nothing() -> None:
-    Path("spaced.csv").write_text("item, text ,kind\n1, the boy sees,a\n,,\n\n,,\n")
+    Path("spaced.csv").write_text('item, text ,kind\n1, "so, the boy sees", a\n,,\n\n,,\n')
     stimuli = read_texts("spaced.csv", "text")
     assert stimuli.columns == ("item", "kind")
-    assert stimuli.texts == ["the boy sees"]
+    assert stimuli.texts == ["so, the boy sees"]
+    assert stimuli.keys == [[("1", "a")]]
 
 
 def test_groups_are_texts_in_the_order_of_the_rows() -> None:

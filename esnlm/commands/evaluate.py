@@ -184,7 +184,8 @@ def _stimuli(text: Sequence[str], options: EvaluateOptions) -> dict[str, "Stimul
         raise ValueError("--column is of texts and --word-column of words: give one of them")
     if column is None and words is None:
         for name in text:
-            if is_table(name) or name.removesuffix(".gz").endswith(".jsonl"):
+            is_lines = name.lower().removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+            if is_table(name) or is_lines:
                 raise ValueError(
                     f"{name} is a table, not text: name its column of texts by --column NAME, or"
                     " of words by --word-column NAME; of .jsonl make a .csv first"

@@ -114,7 +114,8 @@ class TextCorpus:
             else:
                 files.append((path, path.name))
         for path, _ in files:
-            if is_table(path) or path.name.endswith((".jsonl", ".jsonl.gz")):
+            name = path.name.lower().removesuffix(".gz")
+            if is_table(path) or name.endswith((".jsonl", ".ndjson")):
                 raise CorpusError(
                     f"{path} is a table, not text: name text files, or a folder of them alone; of"
                     " a column of texts make a .txt with a line each"

@@ -24,7 +24,7 @@ from esnlm.text.tokenizers import Tokenizer
 _HEAD = 1 << 16
 # What dashes and quotes of cp1252 become where it is read as latin-1.
 _CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
-_MARKUP = re.compile(r"\s*(\{\\rtf|<!doctype|<html|<\?xml)", re.IGNORECASE)
+_MARKUP = re.compile(r'\s*(\{\\rtf|<!doctype|<html|<\?xml|(\[\s*)?\{\s*"\w+" *:)', re.IGNORECASE)
 #: Of a folder of very many files, so many are looked into.
 _MOST_FILES = 100
 

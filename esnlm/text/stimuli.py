@@ -47,8 +47,12 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 text = file.read()
-                check_separator(path, text.partition("\n")[0], separator)
-                read: Any = partial(pd.read_csv, sep=separator, dtype=str, keep_default_na=False)
+                head = text.partition("\n")[0]
+                check_separator(path, head, separator)
+                # "item, text" puts a space before each field, and before its quotation marks.
+                options: dict[str, Any] = {"skipinitialspace": f"{separator} " in head}
+                options |= {"sep": separator, "dtype": str, "keep_default_na": False}
+                read: Any = partial(pd.read_csv, **options)
                 names = read(StringIO(text), header=None, nrows=1).iloc[0].str.strip()
                 table = read(StringIO(text), index_col=False)
         except pd.errors.ParserWarning:

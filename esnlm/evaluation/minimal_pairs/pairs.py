@@ -67,9 +67,9 @@ def pair_files(path: Path) -> list[Path]:
         what = "is a pipe or a device, expected a file or a folder"
         raise PairsError(f"{path} {what}" if path.exists() else f"no such file or folder: {path}")
     files = sorted(files_within(path))
-    lines = [file for file in files if _plain(file.name).endswith(_LINES)]
+    lines = [file for file in files if _plain(file.name).lower().endswith(_LINES)]
     archives = [file for file in files if file.parent == path and file.name.endswith(ARCHIVES)]
-    tables = [f for f in files if _plain(f.name).endswith(_TABLES) or is_agreement(f)]
+    tables = [f for f in files if _plain(f.name).lower().endswith(_TABLES) or is_agreement(f)]
     files = lines or (archives if len(archives) == 1 else tables)
     if not files:
         raise PairsError(
@@ -100,7 +100,8 @@ def _opened(file: Path) -> Iterator[tuple[str, BinaryIO]]:
             if members:
                 return
         raise PairsError(f"{file} holds no .jsonl files and no tables (.csv, .tsv)")
-    with cast(BinaryIO, gzip.open(file) if file.suffix == ".gz" else file.open("rb")) as opened:
+    is_packed = file.name != _plain(file.name)
+    with cast(BinaryIO, gzip.open(file) if is_packed else file.open("rb")) as opened:
         yield str(file), opened
 
 
@@ -110,22 +111,20 @@ def _members(archive: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, by
     try:
         for name, data in sorted(files) if archive.name.endswith(".zip") else files:
             inside = PurePosixPath(name)
-            if inside.name.endswith(suffixes) and not is_hidden(inside):
+            if inside.name.lower().endswith(suffixes) and not is_hidden(inside):
                 yield f"{archive}/{name}", data
     except CorpusError as error:
         raise PairsError(str(error)) from error
 
 
 def _plain(name: str) -> str:
-    return name.removesuffix(".gz")
+    return name[:-3] if name.lower().endswith(".gz") else name
 
 
 def _records(name: str, data: BinaryIO) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file, each with the number of its line."""
-    if _plain(name).endswith(".json"):
-        raise PairsError(f"{name}: expected an object a line, in a file called .jsonl, not .json")
     with _readable(name):
-        if _plain(name).endswith(_LINES):
+        if _plain(name).lower().endswith(_LINES):
             yield from _json_lines(name, data)
         else:
             with io.TextIOWrapper(data, encoding="utf-8-sig", newline="") as text:
@@ -167,7 +166,11 @@ def _rows(name: str, text: io.TextIOWrapper) -> Iterator[tuple[int, Record]]:
     """Yield the rows of a table as records; the first line tells tabs from commas."""
     head = text.readline(_LONGEST_LINE)
     text.seek(0)
-    rows = csv.reader(text, delimiter="\t" if "\t" in head else ",", strict=True)
+    if head.lstrip()[:1] in ("{", "["):
+        raise PairsError(f"{name} is JSON: expected an object a line, in a file called .jsonl")
+    mark = "\t" if "\t" in head else ","
+    # "good, bad" in the head has a space before each field below, too.
+    rows = csv.reader(text, delimiter=mark, strict=True, skipinitialspace=f"{mark} " in head)
     try:
         if PurePosixPath(name).name == _BY_TURNS:
             for place, row in enumerate(filter(any, rows)):
