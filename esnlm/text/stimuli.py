@@ -1,5 +1,6 @@
 """Stimuli in a table: a text a row, or a word a row, with keys of one's own beside."""
 
+import csv
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
                 text = file.read()
                 head = text.partition("\n")[0]
                 check_separator(path, head, separator)
+                if '\\"' in text:
+                    _check_doubled(path, text, separator)
                 # "item, text" puts a space before each field, and before its quotation marks.
                 options: dict[str, Any] = {"skipinitialspace": f"{separator} " in head}
                 options |= {"sep": separator, "dtype": str, "keep_default_na": False}
@@ -88,6 +91,22 @@ def check_separator(path: str | Path, head: str, separator: str = ",") -> None:
             f"{path} separates its columns by {other!r}, expected {separator!r}: save it with"
             f" {'commas, and with points in numbers' if separator == ',' else 'tabs'}"
         )
+
+
+def _check_doubled(path: str | Path, text: str, separator: str) -> None:
+    """Raise CorpusError where a quoted field goes on after a quotation mark, as to pandas."""
+    longest = csv.field_size_limit(len(text) + 1)
+    rows = csv.reader(StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
+    try:
+        for _ in rows:
+            pass
+    except csv.Error:
+        raise CorpusError(
+            f'{path}, line {rows.line_num}: a quotation mark in a field is written \\", expected'
+            ' "" (in R, qmethod="double")'
+        ) from None
+    finally:
+        csv.field_size_limit(longest)
 
 
 def _hold_tabs(fields: Any) -> Any:
