@@ -741,6 +741,13 @@ def test_a_closed_output_is_refused(shell, text, folders):
     assert "is closed" in line
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_an_output_that_is_full_is_named():
+    done = ran("--help", shell="> /dev/full")
+    line = "esnlm: error: standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
 def test_without_compiled_code_a_reservoir_is_refused(text, folders):
     done = ran("evaluate", str(folders / "ridge"), str(text), NUMBA_DISABLE_JIT="1")
     assert (done.returncode, done.stdout) == (2, "")
