@@ -40,7 +40,7 @@ def test_prefixes_that_are_wrong_are_refused():
 @pytest.mark.parametrize("make", MODELS)
 def test_next_words_are_the_most_probable(make):
     model = make()
-    found = model.next_words("the boy", k=4)
+    found = model.next_words("the boy", 4)
     expected = model.predict_proba("the boy")
     assert [word for word, _ in found] == [
         model.tokenizer_.vocabulary[i] for i in np.argsort(-expected, kind="stable")[:4]

@@ -627,3 +627,12 @@ def test_a_model_folder_says_that_weights_were_set(tmp_path):
         clone(loaded).set_params(reservoir__spectral_radius=0.5).fit(docs)
     LanguageModel(drawn, RidgeReadout(alpha=1.0), n_tokens=3).fit(docs).save(tmp_path / "drawn")
     assert clone(LanguageModel.load(tmp_path / "drawn").reservoir).__dict__.get("W_") is None
+
+
+def test_weights_without_a_cycle_are_told_to_have_no_radius():
+    """No factor gives them the radius that was asked for."""
+    reservoir = Reservoir(50, topology="bernoulli", degree=1, random_state=0)
+    with pytest.warns(UserWarning, match=r"no cycle: the spectral radius is 0, and not 0\.97"):
+        reservoir.fit(n_inputs=3)
+    assert reservoir.spectral_radius_ == 0
+    reservoir.set_params(spectral_radius=0).fit(n_inputs=3)

@@ -113,3 +113,12 @@ def test_a_folder_from_before_the_parameter_washout_loads(folders: Path, kind: s
         Reservoir.load(path.parent) if kind == "reservoir" else load_model(path.parent).reservoir_
     )
     assert loaded.washout == 0
+
+
+def test_weights_that_were_set_have_their_radius_after_loading(tmp_path: Path) -> None:
+    """Whatever the topology is that would have been drawn."""
+    reservoir = Reservoir(5, topology="delay_line", dtype="float64")
+    reservoir.set_weights(0.5 * np.eye(5) + np.eye(5, k=-1), np.ones((5, 2)), 0.0, 1.0)
+    reservoir.save(tmp_path / "set")
+    loaded = Reservoir.load(tmp_path / "set")
+    assert loaded.spectral_radius_ == reservoir.spectral_radius_ == 0.5

@@ -12,8 +12,9 @@ import pytest
 
 import esnlm
 
-# scikit-learn passes y and classes by place. A model's parts, and the seed of a sample, may be.
-BY_PLACE = {"y", "classes"}
+# scikit-learn passes y and classes by place. A model's parts, the seed of a sample and the number k
+# of next words may be.
+BY_PLACE = {"y", "classes", "k"}
 ALSO = {
     "LanguageModel": {"reservoir", "readout"},
     "NgramLanguageModel": {"order", "tokenizer"},

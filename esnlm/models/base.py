@@ -176,7 +176,7 @@ class SequenceModel(BaseEstimator, ABC):
         probabilities = self._next_probabilities([self._read(each) for each in ids])
         return probabilities[0] if several is None else probabilities
 
-    def next_words(self, prefix: str | ArrayLike = (), *, k: int = 10) -> list[NextWord]:
+    def next_words(self, prefix: str | ArrayLike = (), k: int = 10) -> list[NextWord]:
         """Return the ``k`` most probable tokens after ``prefix``, the most probable first.
 
         Pairs (word, probability), at most as many as the vocabulary has; of equal ones the lower

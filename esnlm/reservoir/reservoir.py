@@ -1,6 +1,7 @@
 """The reservoir: a fixed random recurrence that turns tokens into states."""
 
 import reprlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -192,6 +193,13 @@ class Reservoir(
             )
             self.bias_ = (self.bias_scaling * bias.standard_normal(n_units)).astype(dtype)
             self._complete()
+        if not self.spectral_radius_ and self.spectral_radius and self.topology == "bernoulli":
+            warnings.warn(
+                "the connections that were drawn make no cycle: the spectral radius is 0, and not"
+                f" {self.spectral_radius:g}, and states forget. Raise degree, got {degree}, or take"
+                " another random_state",
+                stacklevel=2,
+            )
         return self
 
     def transform(
