@@ -9,6 +9,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -243,8 +244,15 @@ def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = 
 
 
 def cache() -> Path:
-    """Return the folder of downloads: ``$ESNLM_DATA``, or the user's cache."""
-    return Path(os.environ.get("ESNLM_DATA", pooch.os_cache("esnlm")))
+    """Return the folder of downloads: ``$ESNLM_DATA``, or the user's cache.
+
+    Raises CorpusError for a user without a home, as in a container.
+    """
+    with suppress(RuntimeError):  # of platformdirs, without a home; others leave "~" as it is
+        folder = os.path.expanduser(os.environ.get("ESNLM_DATA") or pooch.os_cache("esnlm"))
+        if not folder.startswith("~"):
+            return Path(folder)
+    raise CorpusError("there is no home for downloads: set ESNLM_DATA to a folder")
 
 
 def _local(place: Path, names: tuple[str, ...]) -> Path:

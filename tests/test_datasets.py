@@ -298,3 +298,23 @@ def test_downloads_have_checksums():
         assert url.rpartition("/")[2] in DIGESTS
         assert url.startswith("https://")
     assert {len(digest.removeprefix("sha1:")) for digest in DIGESTS.values()} == {40, 64}
+
+
+def test_the_folder_of_downloads_in_a_container(tmp_path: Path, monkeypatch):
+    """No shell expands ``~`` there, a variable may be empty, and a user may have no home."""
+    monkeypatch.setattr("pooch.os_cache", lambda name: tmp_path / "user" / name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    monkeypatch.setenv("ESNLM_DATA", "~/data")
+    assert datasets.cache() == tmp_path / "data"
+    monkeypatch.setenv("ESNLM_DATA", "")
+    assert datasets.cache() == tmp_path / "user" / "esnlm"
+
+    def refuse(_: str) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pooch.os_cache", refuse)
+    with pytest.raises(CorpusError, match="no home for downloads: set ESNLM_DATA to a folder"):
+        datasets.cache()
+    monkeypatch.setenv("ESNLM_DATA", str(tmp_path))
+    assert datasets.cache() == tmp_path
