@@ -250,3 +250,11 @@ def test_what_a_unit_keeps_of_itself_is_no_eigenvalue_of_the_part_it_belongs_to(
     matrix = np.eye(n, k=-1)
     matrix[:2, :2] = matrix[-2:, -2:] = pair
     assert weights.measured_spectral_radius(matrix) == pytest.approx(0.1, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [100, 320])
+def test_the_radius_of_a_delay_line_with_weaker_connections_back(n: int) -> None:
+    """Tridiagonal Toeplitz: 2 √(r b) cos(π / (n + 1)) (Rodan & Tiňo 2011); LAPACK finds 0.678."""
+    matrix = 0.9 * np.eye(n, k=-1) + 0.05 * np.eye(n, k=1)
+    exact = 2 * np.sqrt(0.9 * 0.05) * np.cos(np.pi / (n + 1))
+    assert weights.measured_spectral_radius(matrix) == pytest.approx(exact, rel=1e-9)
