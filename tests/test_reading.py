@@ -161,6 +161,10 @@ def test_sentences_of_ones_own_are_followed() -> None:
         ),
         (lambda t: t.assign(word=[None, *t["word"][1:]]), "row 1 of the corpus has no word"),
         (
+            lambda t: t.assign(word=t["word"].astype(object).where(t.index > 0, "a\ud83d")),
+            r"the text holds half a character, U\+D83D, at place 1",
+        ),
+        (
             lambda t: t.assign(sentence=1, word=_marked(t)),
             r"model reads \['dog'\] where .* has \['<s>'\], in row 1: leave out the rows of marks",
         ),
@@ -208,6 +212,7 @@ def test_frequencies_and_keys_are_asked_for() -> None:
     for change, message in (
         ({"zone": words["zone"] + 1}, "^t: the table .* has '.*' where the corpus has '.*'"),
         ({"surprisal_bits": np.inf}, "^t: surprisal_bits of a table must be finite, got inf"),
+        ({"surprisal_bits": "1,5"}, "^t: surprisal_bits must hold numbers .* '1,5' in row 1 of"),
     ):
         with pytest.raises(ValueError, match=message):
             reading_times({"n": ngrams(), "t": table.assign(**change)}, words)
@@ -298,6 +303,18 @@ def test_keys_of_a_table_may_be_floats_as_where_a_column_has_gaps() -> None:
     pd.testing.assert_frame_equal(gains, of_floats)
     with pytest.raises(ValueError, match=r"^t: .* share no word by item, zone: \['11\\t1'\] and"):
         reading_times({"n": ngrams(), "t": table.assign(item=table["item"] + 10)}, words)
+
+
+def test_surprisals_of_a_table_may_be_text() -> None:
+    words = corpus()
+    bits = np.random.default_rng(0).exponential(size=len(words)).round(3)
+    bits[::50] = np.nan
+    table = words[["item", "zone"]].assign(surprisal_bits=bits)
+    texts = table.assign(surprisal_bits=table["surprisal_bits"].astype(str).replace("nan", "NA"))
+    of_numbers, of_texts = (
+        reading_times({"t": each}, words, counts={"dog": 2}).gains for each in (table, texts)
+    )
+    pd.testing.assert_frame_equal(of_numbers, of_texts)
 
 
 def test_words_that_a_table_has_not_are_left_out(caplog: Any) -> None:

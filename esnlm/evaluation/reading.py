@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression
 
 from esnlm.models.surprisal import log_frequencies, word_counts
 from esnlm.models.text_words import bare_word
-from esnlm.text.backends import is_of_word
+from esnlm.text.backends import checked_text, is_of_word
 from esnlm.text.corpus import CorpusError
 from esnlm.text.stimuli import is_read_again
 from esnlm.utils.arrays import Array, Bools, Floats
@@ -167,21 +167,14 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
                 f"row {int(words[column].isna().argmax()) + 1} of the corpus has no {column}: fill"
                 " it in, and read files with keep_default_na=False, as 'null' and 'NA' are words"
             )
-    words[WORD] = words[WORD].astype(str).str.strip()
+    words[WORD] = [checked_text(str(word)).strip() for word in words[WORD]]
     wrong = np.flatnonzero(words[WORD].map(lambda word: len(word.split())) != 1)
     if len(wrong):
         raise CorpusError(
             f"row {wrong[0] + 1} of the corpus holds {words[WORD][wrong[0]]!r}, "
             "expected one word a row"
         )
-    fields = words[TIME].replace(["", "NA", "NaN", "nan"], np.nan)
-    words[TIME] = pd.to_numeric(fields, errors="coerce").astype(float)
-    if (is_text := words[TIME].isna() & fields.notna()).any():
-        row = int(is_text.argmax())
-        raise CorpusError(
-            f"{TIME} must hold numbers with decimal points, and NA where there is none, got"
-            f" {fields[row]!r} in row {row + 1} of the corpus"
-        )
+    words[TIME] = _numbers(words[TIME], TIME, "the corpus")
     if np.isinf(words[TIME]).any():
         raise CorpusError(f"{TIME} must hold finite numbers, or NaN where there is none, got inf")
     n_items = words[ITEM].nunique()
@@ -203,6 +196,19 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
             [[*sentence_numbers(part.tolist())] for _, part in texts]
         )
     return words
+
+
+def _numbers(column: "pd.Series[Any]", name: str, table: str) -> "pd.Series[float]":
+    """Return a column as numbers, NaN where it is empty; CorpusError for text in it."""
+    fields = column.replace(["", "NA", "NaN", "nan"], np.nan)
+    numbers = pd.to_numeric(fields, errors="coerce").astype(float)
+    if (is_text := (numbers.isna() & fields.notna()).to_numpy()).any():
+        row = int(is_text.argmax())
+        raise CorpusError(
+            f"{name} must hold numbers with decimal points, and NA where there is none, got"
+            f" {fields.iloc[row]!r} in row {row + 1} of {table}"
+        )
+    return numbers
 
 
 def _check_order(words: pd.DataFrame, keys: list[str]) -> None:
@@ -343,7 +349,8 @@ def _merged(words: pd.DataFrame, model: str, surprisals: pd.DataFrame) -> pd.Dat
                 " the words alike, or leave out its words"
             )
     for name in columns:
-        if np.isinf(by_key[name].astype(float)).any():
+        by_key[name] = _numbers(by_key[name], f"{model}: {name}", "the table")
+        if np.isinf(by_key[name]).any():
             raise ValueError(
                 f"{model}: {name} of a table must be finite, got inf: leave such fields empty"
             )

@@ -120,18 +120,10 @@ def _corpus(options: ReadingOptions) -> Any:
 
 
 def _surprisals(path: Path, options: ReadingOptions) -> Any:
-    """Return a table of surprisals, keyed as the corpus; empty fields and R's NA are NaN."""
-    import pandas as pd
-
+    """Return a table of surprisals, keyed as the corpus."""
     from esnlm.text.stimuli import read_table
 
-    table = _renamed(read_table(path), {options.item_column: "item"}, path)
-    for name in table.columns[table.columns.str.startswith("surprisal_bits")]:
-        try:
-            table[name] = pd.to_numeric(table[name].replace("NA", ""))
-        except ValueError as error:
-            raise ValueError(f"{path}: {name} must hold numbers: {error}") from error
-    return table
+    return _renamed(read_table(path), {options.item_column: "item"}, path)
 
 
 def _renamed(table: Any, names: dict[str, str], path: Any) -> Any:
