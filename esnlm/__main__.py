@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _forget_output()
         if error.errno == errno.ENOENT and error.filename is None:  # what getcwd raises
             return _refused("the current folder was removed: change to another one")
-        if error.errno == errno.ENOSPC:  # of a file of ours, its name is told
+        if error.errno == errno.ENOSPC:  # errors of writing a file have its name
             error.filename = error.filename or "standard output"
         has_reason = error.strerror is not None and error.filename is not None
         return _refused(f"{error.filename}: {error.strerror}" if has_reason else str(error))

@@ -140,7 +140,7 @@ def test_sentences_of_ones_own_are_followed() -> None:
         ),
         (lambda t: pd.concat([t, t["word"]], axis=1), "the corpus has two columns 'word': rename"),
         (lambda t: t.assign(word="the boy"), "row 1 of the corpus holds 'the boy', expected one"),
-        (lambda t: t.assign(reading_time="slow"), "reading_time must hold numbers"),
+        (lambda t: t.assign(reading_time="slow"), "reading_time must hold finite numbers"),
         (
             lambda t: t.assign(reading_time=[*map(str, t["reading_time"][:-1]), "301,5"]),
             r"points, and NA where there is none, got '301,5' in row \d+ of the corpus",
@@ -211,8 +211,14 @@ def test_frequencies_and_keys_are_asked_for() -> None:
     table = words[["item", "zone", "word"]].assign(surprisal_bits=1.0)
     for change, message in (
         ({"zone": words["zone"] + 1}, "^t: the table .* has '.*' where the corpus has '.*'"),
-        ({"surprisal_bits": np.inf}, "^t: surprisal_bits of a table must be finite, got inf"),
-        ({"surprisal_bits": "1,5"}, "^t: surprisal_bits must hold numbers .* '1,5' in row 1 of"),
+        (
+            {"surprisal_bits": np.inf},
+            "^t: surprisal_bits must hold finite numbers .* got inf in row 1",
+        ),
+        (
+            {"surprisal_bits": "1,5"},
+            "^t: surprisal_bits must hold finite numbers .* '1,5' in row 1 of",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             reading_times({"n": ngrams(), "t": table.assign(**change)}, words)

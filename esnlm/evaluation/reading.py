@@ -175,8 +175,6 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
             "expected one word a row"
         )
     words[TIME] = _numbers(words[TIME], TIME, "the corpus")
-    if np.isinf(words[TIME]).any():
-        raise CorpusError(f"{TIME} must hold finite numbers, or NaN where there is none, got inf")
     n_items = words[ITEM].nunique()
     if n_items < 2:
         raise CorpusError(f"the corpus has {n_items} item, expected two at least: one is left out")
@@ -199,14 +197,14 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
 
 
 def _numbers(column: "pd.Series[Any]", name: str, table: str) -> "pd.Series[float]":
-    """Return a column as numbers, NaN where it is empty; CorpusError for text in it."""
+    """Return a column as numbers, NaN where it is empty; CorpusError for text or infinity."""
     fields = column.replace(["", "NA", "NaN", "nan"], np.nan)
     numbers = pd.to_numeric(fields, errors="coerce").astype(float)
-    if (is_text := (numbers.isna() & fields.notna()).to_numpy()).any():
-        row = int(is_text.argmax())
+    if (is_wrong := (fields.notna() & ~np.isfinite(numbers)).to_numpy()).any():
+        row = int(is_wrong.argmax())
         raise CorpusError(
-            f"{name} must hold numbers with decimal points, and NA where there is none, got"
-            f" {fields.iloc[row]!r} in row {row + 1} of {table}"
+            f"{name} must hold finite numbers with decimal points, and NA where there is none, got"
+            f" {fields.tolist()[row]!r} in row {row + 1} of {table}"
         )
     return numbers
 
@@ -350,10 +348,6 @@ def _merged(words: pd.DataFrame, model: str, surprisals: pd.DataFrame) -> pd.Dat
             )
     for name in columns:
         by_key[name] = _numbers(by_key[name], f"{model}: {name}", "the table")
-        if np.isinf(by_key[name]).any():
-            raise ValueError(
-                f"{model}: {name} of a table must be finite, got inf: leave such fields empty"
-            )
     if n_missing := len(words) - own.isin(other).sum():
         log.warning(f"{model}: {n_missing} of {len(words)} words have no row in the table")
     return words.assign(**{name: own.map(by_key[name]) for name in columns})
