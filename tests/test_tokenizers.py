@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from esnlm import NgramLanguageModel
 from esnlm.__main__ import main
 from esnlm.text.backends import TokenizerError
 from esnlm.text.boundaries import framed
@@ -131,6 +132,62 @@ def test_reads_a_file_that_does_not_cut_text_before_its_pairs(tmp_path: Path):
     assert tokenizer.encode("abba c").tolist() == [2, 1, 0, 3, 3]
     assert tokenizer.unk_id == 3
     assert tokenizer.bos is tokenizer.eos is None
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "ids"),
+    [
+        # Gemma's vocabulary has <s> and </s>, which are HTML's.
+        ("tokenizer_config.json", {"bos_token": "<bos>", "eos_token": {"content": "<eos>"}}, (0, 1)),
+        ("special_tokens_map.json", {"bos_token": {"content": "<bos>"}}, (0, 3)),
+        ("tokenizer_config.json", {"bos_token": None, "add_bos_token": True}, (2, 3)),
+        ("other.json", {"bos_token": "<bos>"}, (2, 3)),
+    ],
+)
+def test_boundaries_are_those_that_files_beside_it_name(tmp_path: Path, file, names, ids):
+    vocabulary = {"<bos>": 0, "<eos>": 1, "<s>": 2, "</s>": 3, "a": 4, "?": 5}
+    backend = Backend(models.BPE(vocabulary, [], unk_token="?"))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / file).write_text(json.dumps(names))
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert (tokenizer.bos_id, tokenizer.eos_id) == ids
+    assert tokenizer.backend.encode("aa").ids == [ids[0], 4, 4]
+    backend.save(str(tmp_path / "mine.json"))
+    assert Tokenizer.from_file(tmp_path / "mine.json").bos_id == 2
+
+
+def test_a_tokenizer_that_only_ends_sentences_as_t5s(tmp_path: Path):
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0), ("a", -3.0)]
+    backend = Backend(models.Unigram(pieces, unk_id=2))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", 1)]
+    )
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "</s>", "pad_token": "<pad>"}')
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (None, 1)
+    assert tokenizer.backend.encode("a").ids == [3, 4]
+    assert 1 not in tokenizer.encode("a </s> a</s>a")
+    model = NgramLanguageModel(2, tokenizer).fit(["a a", "a"])
+    assert model.predict_proba("a a")[1] > 0.2
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
+    with pytest.raises(TokenizerError, match="eos='<end>' is not in the vocabulary"):
+        Tokenizer.from_file(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": 3}')
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json cannot be read"):
+        Tokenizer.from_file(tmp_path / "tokenizer.json")
+
+
+def test_a_tokenizer_without_boundaries_is_told(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("ab a\nb ab\n")
+    Backend(models.BPE({"a": 0, "b": 1, "?": 2}, [], unk_token="?")).save("t.json")
+    command = ["ngram", "text", "--order", "1", "--tokenizer"]
+    assert main([*command, "t.json", "--out", "m"]) == 0
+    assert "t.json names no tokens that begin and end sentences" in capsys.readouterr().err
+    assert main([*command, "word", "--out", "other"]) == 0
+    assert "begin and end" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,13 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
         return name
     _check_name(name)
     path = Path(name)
-    return _saved_tokenizer(path) if path.is_dir() else Tokenizer.from_file(path)
+    tokenizer = _saved_tokenizer(path) if path.is_dir() else Tokenizer.from_file(path)
+    if tokenizer.bos is tokenizer.eos is None and not tokenizer.has_characters:
+        log.warning(
+            f"{name} names no tokens that begin and end sentences, so neither is predicted: put its"
+            " tokenizer_config.json beside it"
+        )
+    return tokenizer
 
 
 def _saved_tokenizer(folder: Path) -> "Tokenizer":

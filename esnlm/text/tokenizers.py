@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers, processors
 
-from esnlm.storage.json_files import read_bytes
+from esnlm.storage.json_files import read_bytes, read_json
 from esnlm.text.backends import (
     ANY_CHARACTER,
     BEGIN,
@@ -129,9 +129,10 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path, *, bos: str | None = None, eos: str | None = None) -> Self:
-        """Read a ``tokenizer.json``; ``bos`` and ``eos`` default to the pair that it has.
+        """Read a ``tokenizer.json``; ``bos`` and ``eos`` default to those of its folder.
 
-        Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
+        They are named in ``tokenizer_config.json`` or ``special_tokens_map.json``. Otherwise
+        ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, or ``<|endoftext|>`` for both are known.
         Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
         Warns where it drops characters that its vocabulary does not have.
         """
@@ -142,30 +143,33 @@ class Tokenizer:
                 " in its vocabulary, and surprisals do not show it; set unk_token in its model",
                 stacklevel=2,
             )
+        names = _boundaries_beside(Path(path))
+        bos, eos = bos or names.get("bos_token"), eos or names.get("eos_token")
         for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), (END_OF_TEXT,) * 2):
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
                 break
         with library_errors(f"{path} cannot be used"):
             tokenizer = cls(backend, bos=bos, eos=eos)
-            return tokenizer.prepend_bos() if bos else tokenizer
+            return tokenizer.prepend_bos() if bos or eos else tokenizer
 
     def prepend_bos(self) -> Self:
         """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need.
 
-        Where the model's vocabulary would find BOS and EOS in a text, they are unknown words there.
+        Without BOS it adds nothing. Where the model's vocabulary would find BOS and EOS in a text,
+        they are unknown words there.
         """
         if self.unk_id is not None and not self.has_characters:
             boundaries = [token for token in (self.bos, self.eos) if token is not None]
             hide_boundaries(self.backend, boundaries, self.spelling(self.unk_id))
             self._layout = json.loads(self.backend.to_str())
         bare = self.encode("a").tolist()
-        if bare and self.backend.encode("a").ids == [self.bos_id, *bare]:
+        begin = [] if self.bos is None else [(self.bos, self.bos_id)]
+        if bare and self.backend.encode("a").ids == [*(number for _, number in begin), *bare]:
             return self
+        first = "" if self.bos is None else f"{self.bos} "
         template: Any = processors.TemplateProcessing(
-            single=f"{self.bos} $A",
-            pair=f"{self.bos} $A {self.bos} $B",
-            special_tokens=[(self.bos, self.bos_id)],
+            single=f"{first}$A", pair=f"{first}$A {first}$B", special_tokens=begin
         )
         if step := adding_nothing(self._layout):
             names = ("add_prefix_space", "trim_offsets", "use_regex")
@@ -335,6 +339,18 @@ class Tokenizer:
             text = self.backend.normalizer.normalize_str(text)
         codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         return self._characters[np.minimum(codes, len(self._characters) - 1)]
+
+
+def _boundaries_beside(path: Path) -> dict[str, str]:
+    """Return the boundary tokens, by role, that the files beside a ``tokenizer.json`` name."""
+    names: dict[str, str] = {}
+    for file in map(path.with_name, ("special_tokens_map.json", "tokenizer_config.json")):
+        if path.name == "tokenizer.json" and file.is_file():
+            with library_errors(f"{file} cannot be read"):
+                for role in ("bos_token", "eos_token"):
+                    if token := read_json(file).get(role):
+                        names[role] = token if isinstance(token, str) else token["content"]
+    return names
 
 
 def in_batches(texts: Iterable[str]) -> Iterator[list[str]]:
