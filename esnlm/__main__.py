@@ -77,8 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if argv is None:  # a notebook's shell hands on its own backend, which draws no files
         os.environ["MPLBACKEND"] = "agg"
-    if os.environ.get("COLUMNS") in ("0", "1", "2"):  # to which cyclopts wraps help without end
-        del os.environ["COLUMNS"]
+    for name in ("COLUMNS", "LINES"):  # help of 2 columns has no end, of millions takes gigabytes
+        size = os.environ.get(name, "")
+        if not (size.isdecimal() and 2 < int(size[:5]) < 1000):
+            os.environ.pop(name, None)
     arguments = _joined(["--help" if word == _ALL else word for word in words])
     try:
         commands = _app(words)

@@ -544,11 +544,16 @@ def test_without_a_command_the_help_is_shown(capsys):
     assert "elman" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("width", ["0", "1", "2"])
-def test_help_is_printed_where_the_terminal_says_it_has_no_columns(width: str, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", width)
+@pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
+@pytest.mark.parametrize("size", ["0", "1", "2", "5000", "9" * 5000, "²", "none"])
+def test_help_is_printed_whatever_size_the_terminal_says_it_has(
+    name: str, size: str, monkeypatch, capsys
+):
+    monkeypatch.setenv(name, size)
     assert main(["train", "--help"]) == 0
-    assert "--held-out" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--held-out" in out
+    assert max(map(len, out.splitlines())) < 1000
 
 
 def test_every_command_has_a_help(capsys):
