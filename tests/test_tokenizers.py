@@ -138,7 +138,7 @@ def test_reads_a_file_that_does_not_cut_text_before_its_pairs(tmp_path: Path):
     ("file", "names", "ids"),
     [
         # Gemma's vocabulary has <s> and </s>, which are HTML's.
-        ("tokenizer_config.json", {"bos_token": "<bos>", "eos_token": {"content": "<eos>"}}, (0, 1)),
+        ("tokenizer_config.json", {"bos_token": "<bos>", "eos_token": "<eos>"}, (0, 1)),
         ("special_tokens_map.json", {"bos_token": {"content": "<bos>"}}, (0, 3)),
         ("tokenizer_config.json", {"bos_token": None, "add_bos_token": True}, (2, 3)),
         ("other.json", {"bos_token": "<bos>"}, (2, 3)),
