@@ -52,6 +52,17 @@ def test_lower_case():
     assert tokenizer.encode("THE DOG").tolist() == tokenizer.encode("the dog").tolist()
 
 
+@pytest.mark.parametrize("name", ["word", "wordpunct", "char", "bpe:300"])
+def test_capitals_of_greek_have_two_small_letters_at_the_end_of_a_word(name: str):
+    small, capitals = "λεξεις της γλωσσης, φως. \u03c3' ολους", "ΛΕΞΕΙΣ ΤΗΣ ΓΛΩΣΣΗΣ, ΦΩΣ. Σ' ΟΛΟΥΣ"
+    tokenizer = trained(name, [small], lower=True)
+    assert tokenizer.encode(capitals).tolist() == tokenizer.encode(small).tolist()
+    same = trained(name, [capitals], lower=True)
+    assert same.encode(small).tolist() == tokenizer.encode(small).tolist()
+    lowered = byte_pairs([small], 300).lowered()
+    assert lowered.decode(lowered.encode(capitals)) == small
+
+
 def test_names():
     names = "bpe:258", "bpe:260", "word:5", "char:9"
     assert [len(trained(name, iter(SENTENCES))) for name in names] == [258, 260, 5, 9]

@@ -151,6 +151,15 @@ def test_the_csv_has_the_columns_of_the_table():
     assert len(rows) == len(table) + 2  # ends of sentences
 
 
+def test_marks_that_are_tokens_are_no_words_of_the_counts() -> None:
+    text = 'Well, the boy said: "Don\'t!" The cats, too.'
+    apart = NgramLanguageModel(2, tokenizer="wordpunct").fit([text])
+    glued = NgramLanguageModel(2, tokenizer="word").fit([text])
+    tables = [model.surprisal(text)["log_frequency"] for model in (apart, glued)]
+    assert tables[0].equals(tables[1])
+    assert tables[0].equals(apart.surprisal(text, counts=[text])["log_frequency"])
+
+
 @pytest.mark.parametrize(
     ("counts", "message"),
     [

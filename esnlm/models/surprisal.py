@@ -14,6 +14,7 @@ import numpy as np
 from esnlm.models.context import in_context
 from esnlm.models.text_words import EncodedText, bare_word
 from esnlm.models.token_scores import TokenScores, token_scores
+from esnlm.text.backends import is_punctuation
 from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces, without_marks
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.files import is_table
@@ -226,8 +227,10 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
         if token_counts is None or not tokenizer.has_words:
             return Counter()
         counts = dict(zip(tokenizer.vocabulary, token_counts.tolist(), strict=False))
-        for boundary in (tokenizer.bos, tokenizer.eos):
-            counts.pop(boundary, None)
+        no_words = {tokenizer.bos, tokenizer.eos}
+        if tokenizer.parts_punctuation:  # a comma is of the word before it, as in a text
+            no_words |= {token for token in counts if is_punctuation(token)}
+        counts = {word: n for word, n in counts.items() if word not in no_words}
     elif not isinstance(counts, Mapping):
         docs = (as_text(doc) for doc in as_documents(_text_of_file(counts)))
         if (tokenizer := getattr(model, "tokenizer_", None)) is not None:

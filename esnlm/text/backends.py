@@ -24,6 +24,10 @@ WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
 # One engine counts and cuts: to that of `re` a combining mark is no part of a word.
 _WORDS_AND_MARKS = pre_tokenizers.Split(Regex(WORD_OR_MARK), "removed", invert=True)
 _WHITE_SPACE = pre_tokenizers.WhitespaceSplit()
+# The library has one small letter for each capital, and Greek two at the end of a word.
+LOWERCASE = normalizers.Sequence(
+    [normalizers.Lowercase(), normalizers.Replace(Regex(r"\B\u03c3\b"), "\u03c2")]
+)
 # A Gothic letter: no vocabulary but one of bytes is likely to have it.
 _RARE = "\U00010348"
 _SEPARATOR = re.compile("[\x1c-\x1f]")
@@ -48,10 +52,9 @@ def word_level(
         raise TokenizerError(
             f"vocab_size must be larger than the {len(special)} special tokens, got {size}"
         )
-    lowercase = normalizers.Lowercase()
     counts: Counter[str] = Counter()
     for text in map(checked_text, texts):
-        text = lowercase.normalize_str(text) if lower else text
+        text = LOWERCASE.normalize_str(text) if lower else text
         counts.update(text if kind == "char" else words_of(text))
     if not counts:
         raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
@@ -75,7 +78,7 @@ def word_level(
     else:
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     if lower:
-        backend.normalizer = lowercase
+        backend.normalizer = LOWERCASE
     if boundaries:
         backend.add_special_tokens([BEGIN, END])
     return backend

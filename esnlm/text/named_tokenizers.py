@@ -8,10 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from esnlm.storage.json_files import read_json, read_text
-from esnlm.text.backends import BEGIN, END, END_OF_TEXT, TokenizerError, checked_text
+from esnlm.text.backends import (
+    BEGIN,
+    END,
+    END_OF_TEXT,
+    LOWERCASE,
+    TokenizerError,
+    checked_text,
+)
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.memory import check_memory
 
@@ -83,7 +90,7 @@ def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False
     """
     backend = _byte_level(models.BPE())
     if lower:
-        backend.normalizer = normalizers.Lowercase()
+        backend.normalizer = LOWERCASE
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=2,

@@ -24,6 +24,7 @@ from esnlm.text.backends import (
     BEGIN,
     END,
     END_OF_TEXT,
+    LOWERCASE,
     WORD_OR_MARK,
     TokenizerError,
     adding_nothing,
@@ -183,7 +184,7 @@ class Tokenizer:
         """Return a copy that lower-cases text first."""
         backend = Backend.from_str(self.backend.to_str())
         steps = [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+        backend.normalizer = normalizers.Sequence([LOWERCASE, *steps])
         return type(self)(backend, bos=self.bos, eos=self.eos)
 
     def fingerprint(self) -> str:
