@@ -293,6 +293,12 @@ def test_the_unknown_word_may_be_spelled_in_capitals() -> None:
     assert log10s(text, "a b zzz a") == [-0.2, -0.3, -1.1, -0.5, -0.8]
 
 
+def test_two_unknown_words_are_told_apart() -> None:
+    text = SMALL.replace("-0.7\tb", "-0.8\t<UNK>\n-0.7\tb").replace("1=5", "1=6")
+    with pytest.warns(UserWarning, match="<unk>, which unknown words are here, and <UNK>"):
+        assert log10s(text, "<UNK> zzz") == [-1.1, -1.0, -0.6]
+
+
 @pytest.mark.parametrize(
     ("line", "other"), [("-99\t<s>", "0\t<s>"), ("a\t-0.2", "a\t-inf"), ("-0.7\tb", "-inf\tb")]
 )

@@ -172,6 +172,12 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
                 f" word that ends sentences {END}, and the one that begins them {BEGIN}",
                 stacklevel=2,
             )
+        if UNKNOWN.upper() in words:
+            warnings.warn(
+                f"{place} has {UNKNOWN}, which unknown words are here, and {UNKNOWN.upper()}, which"
+                " is a word of its own, though unknown to KenLM: rename one of them",
+                stacklevel=2,
+            )
         words += [word for word in (UNKNOWN, BEGIN, END) if word not in set(words)]
         tokenizer = _of_words(words)
     numbers = {word: i for i, word in enumerate(tokenizer.vocabulary)}
