@@ -36,7 +36,7 @@ def main() -> None:
 def error(topology: str, n_units: int = 2048) -> dict[str, Any]:
     drawn = recurrent_weights(
         topology, n_units, DEGREE, RADIUS, np.dtype("float64"), np.random.default_rng(0)
-    )[0]
+    )
     true = np.abs(np.linalg.eigvals(drawn.toarray())).max()
     ours, peer = abs(true / RADIUS - 1), abs(spectral_radius(drawn) / true - 1)
     setting = f"{topology} N={n_units} d={DEGREE}; peer: reservoirpy.observables"
@@ -46,7 +46,7 @@ def error(topology: str, n_units: int = 2048) -> dict[str, Any]:
 
 def seconds(topology: str, peer: float, n_units: int = 16384) -> dict[str, Any]:
     start = time.perf_counter()
-    drawn, _ = recurrent_weights(
+    drawn = recurrent_weights(
         topology, n_units, DEGREE, RADIUS, np.dtype("float32"), np.random.default_rng(0)
     )
     ours = time.perf_counter() - start

@@ -69,11 +69,11 @@ def test_a_topology_of_the_recipe_is_rescaled(monkeypatch: pytest.MonkeyPatch) -
         return sparse.csr_matrix(matrix)
 
     monkeypatch.setitem(weights._TOPOLOGIES, "star", star)
-    made, radius = weights.recurrent_weights(
+    made = weights.recurrent_weights(
         "star", 40, 4, 0.9, np.dtype("float64"), np.random.default_rng(0)
     )
     assert made.shape == (40, 40)
-    assert radius == pytest.approx(0.9, abs=1e-6)
+    assert weights.radius_of("star", made) == pytest.approx(0.9, abs=1e-6)
 
 
 def test_every_command_of_the_guide_and_the_readme_is_known(

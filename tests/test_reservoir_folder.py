@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import reservoirpy.nodes
 from safetensors.numpy import load_file, save_file
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from tampered import resealed
 
@@ -115,10 +116,17 @@ def test_a_folder_from_before_the_parameter_washout_loads(folders: Path, kind: s
     assert loaded.washout == 0
 
 
-def test_weights_that_were_set_have_their_radius_after_loading(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topology", ["delay_line", "orthogonal"])
+def test_weights_that_were_set_have_their_radius_after_loading(
+    topology: str, tmp_path: Path
+) -> None:
     """Whatever the topology is that would have been drawn."""
-    reservoir = Reservoir(5, topology="delay_line", dtype="float64")
+    reservoir = Reservoir(5, topology=topology, dtype="float64").fit(n_inputs=2)
+    assert reservoir.spectral_radius_ == pytest.approx(0.97 * (topology == "orthogonal"))
     reservoir.set_weights(0.5 * np.eye(5) + np.eye(5, k=-1), np.ones((5, 2)), 0.0, 1.0)
     reservoir.save(tmp_path / "set")
-    loaded = Reservoir.load(tmp_path / "set")
-    assert loaded.spectral_radius_ == reservoir.spectral_radius_ == 0.5
+    model = LanguageModel(reservoir, RidgeReadout(), n_tokens=2, reset="never")
+    model.fit([TOKENS % 2]).save(tmp_path / "model")
+    for each in (reservoir, Reservoir.load(tmp_path / "set"), clone(reservoir)):
+        assert each.spectral_radius_ == 0.5
+    assert load_model(tmp_path / "model").reservoir_.spectral_radius_ == 0.5

@@ -10,7 +10,8 @@ TOPOLOGIES = [name for name in weights.TOPOLOGIES if name != "delay_line"]
 
 def made(topology, n_units=60, degree=8, radius=0.97, dtype="float64", seed=3):
     rng = np.random.default_rng(seed)
-    return weights.recurrent_weights(topology, n_units, degree, radius, np.dtype(dtype), rng)
+    matrix = weights.recurrent_weights(topology, n_units, degree, radius, np.dtype(dtype), rng)
+    return matrix, weights.radius_of(topology, matrix)
 
 
 def dense_radius(matrix):
@@ -148,9 +149,7 @@ def test_a_radius_is_measured_without_touching_the_matrix():
 
 
 def test_a_reservoir_of_degree_one_is_drawn():
-    W, radius = weights.recurrent_weights(
-        "offsets", 500, 1, 0.5, np.dtype("float64"), np.random.default_rng(0)
-    )
+    W, radius = made("offsets", 500, 1, 0.5)
     assert radius == pytest.approx(0.5, rel=1e-7)
     assert np.diff(W.indptr).tolist() == [1] * 500
 

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import csc_matrix, csr_matrix
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.reservoir import weights as _weights
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.descriptions import describe, rebuild
 from esnlm.storage.model_folder import (
@@ -116,4 +115,3 @@ class SavedWeights(Stateful):
 
     def _loaded(self, training: bool) -> None:
         self._complete()
-        self.spectral_radius_ = _weights.radius_of(self.topology, self.W_)

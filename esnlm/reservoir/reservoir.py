@@ -1,9 +1,9 @@
 """The reservoir: a fixed random recurrence that turns tokens into states."""
 
 import reprlib
-import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,7 @@ class Reservoir(
         recurrent, inputs, leak, bias = map(np.random.default_rng, seeds)
         with restored_after_error(self):
             self.leak_rate_ = _weights.leak_rates(self.leak_rate, n_units, dtype, leak)
-            self.W_, self.spectral_radius_ = _weights.recurrent_weights(
+            self.W_ = _weights.recurrent_weights(
                 self.topology, n_units, degree, self.spectral_radius, dtype, recurrent
             )
             self.W_in_ = _weights.input_weights(
@@ -193,13 +193,6 @@ class Reservoir(
             )
             self.bias_ = (self.bias_scaling * bias.standard_normal(n_units)).astype(dtype)
             self._complete()
-        if not self.spectral_radius_ and self.spectral_radius and self.topology == "bernoulli":
-            warnings.warn(
-                "the connections that were drawn make no cycle: the spectral radius is 0, and not"
-                f" {self.spectral_radius:g}, and states forget. Raise degree, got {degree}, or take"
-                " another random_state",
-                stacklevel=2,
-            )
         return self
 
     def transform(
@@ -249,6 +242,13 @@ class Reservoir(
             drive = self.drive_of(features)
             rows = checked_tokens(inputs, drive.n_tokens)
         return self._checked(self._recurrence.run(drive, rows, state))
+
+    @cached_property
+    def spectral_radius_(self) -> float:
+        """Return the largest modulus of the eigenvalues of ``W_``, once there are weights."""
+        if self._has_set_weights:  # which may be any, whatever the topology
+            return _weights.measured_spectral_radius(self.W_)
+        return _weights.radius_of(at_fit(self)["topology"], self.W_)
 
     @property
     def n_features_in_(self) -> int:
@@ -407,7 +407,6 @@ class Reservoir(
                     raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
             self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
             self._complete()
-            self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
             self._has_set_weights = True
         return self
 
@@ -417,6 +416,7 @@ class Reservoir(
         self.W_.sort_indices()
         self.n_inputs_: int = int(self.W_in_.shape[1])
         self._at_fit = self.get_params(deep=False)
+        self.__dict__.pop("spectral_radius_", None)
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self.forget_drive()
 

@@ -1,5 +1,6 @@
 """Recurrent and input weights, topologies, exact spectral radii, leak rates."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +33,8 @@ def recurrent_weights(
     spectral_radius: float,
     dtype: np.dtype[Any],
     rng: np.random.Generator,
-) -> tuple[scipy.sparse.csr_matrix, float]:
-    """Draw weights of one topology, rescaled: W (n_units, n_units) CSR of dtype, and its radius.
+) -> scipy.sparse.csr_matrix:
+    """Draw weights of one topology, rescaled: W (n_units, n_units) CSR of dtype.
 
     The scale factor is rounded to nine digits, so that the last bits of a linear algebra library do
     not reach the weights.
@@ -46,10 +47,17 @@ def recurrent_weights(
         radius = radius_of(topology, weights)
         if radius > 0:
             weights = weights * float(f"{spectral_radius / radius:.8e}")
+        elif spectral_radius and topology == "bernoulli":
+            warnings.warn(
+                "the connections that were drawn make no cycle: the spectral radius is 0, and not"
+                f" {spectral_radius:g}, and states forget. Raise degree, got {degree}, or take"
+                " another random_state",
+                stacklevel=3,
+            )
     stored = scipy.sparse.csr_matrix(weights, dtype=dtype)
     stored.sum_duplicates()
     stored.sort_indices()
-    return stored, radius_of(topology, stored)
+    return stored
 
 
 def radius_of(topology: str, weights: Any) -> float:
