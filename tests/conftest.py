@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import gc
+import importlib
 import importlib.util
 import inspect
 import os
@@ -88,6 +89,17 @@ def in_folder_of_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["the boy sees the dog", "the dog sees Mary"]
     ).save("model")
     return tmp_path
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do runs of a comparison here, where torch is loaded, and not in processes of their own."""
+    from esnlm.runs.subprocess_run import Lifeline
+
+    monkeypatch.setattr(
+        "esnlm.runs.subprocess_run.run_apart",
+        lambda module, setting, *_: importlib.import_module(module).measure(setting, Lifeline()),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -197,6 +197,7 @@ def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys)
     assert "nats a token" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_networks_judge_minimal_pairs(text, tmp_path):
     (tmp_path / "pairs").mkdir()
     good, bad = "the boy sees the dog", "gggghhhh"
@@ -390,6 +391,7 @@ def test_the_plot_is_by_the_setting_that_varies(monkeypatch):
     assert figure(other).axes[0].get_xlabel() == "trained parameters"
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):
     plan = ["--plan", "n_passes=1"]
     assert compare(text, tmp_path / "out", "--models", "lstm:n_units=3", *plan) == 0

@@ -1,6 +1,5 @@
 """The page of the papers' figures: each command trains the paper's system, and runs when small."""
 
-import importlib
 import json
 import re
 import shlex
@@ -12,7 +11,6 @@ import pytest
 
 from esnlm.__main__ import main
 from esnlm.runs.grid import read_rows
-from esnlm.runs.subprocess_run import Lifeline
 
 PAGE = (Path(__file__).parent.parent / "docs" / "guide" / "figures.md").read_text("utf-8")
 TEXT = "the boy sees the dog\nthe dogs see the boy\nthe girl walks with the boy\n" * 20
@@ -191,11 +189,6 @@ def test_table_2_has_all_radii(monkeypatch):
     assert reservoir.input_degree is None
 
 
-def run_here(module: str, setting: dict[str, Any], *_: Any) -> Any:
-    """Run a network of a comparison in this process, which has loaded torch."""
-    return importlib.import_module(module).measure(setting, Lifeline())
-
-
 SMALL_RUNS = [
     (SCALE["table 3"], "reservoir.n_units=8", ["esn:rank=4", "lstm:n_units=6"]),
     (SCALE["table 4"], "reservoir.degree,reservoir.input_degree=1",
@@ -208,9 +201,9 @@ SMALL_RUNS = [
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("words", "vary", "models"), SMALL_RUNS)
-def test_a_comparison_of_the_page_runs_when_small(words, vary, models, monkeypatch):
+@pytest.mark.usefixtures("in_this_process")
+def test_a_comparison_of_the_page_runs_when_small(words, vary, models):
     pytest.importorskip("torch")
-    monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
     smaller = {"--vary": [vary], "--models": models, "--seeds": ["1"]}
     assert main(with_options(words, smaller)) == 0
     rows = read_rows(Path(words[words.index("--out") + 1], "compare.csv"))
@@ -408,9 +401,9 @@ def test_laerc_is_the_papers(monkeypatch):
 @pytest.mark.parametrize(
     ("item", "models"), [("table 1", ["aerc:context=4"]), ("figures 6 and 7", ["laerc"])]
 )
-def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, monkeypatch):
+@pytest.mark.usefixtures("in_this_process")
+def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models):
     pytest.importorskip("torch")
-    monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
     for name in ("TEXT", "TEST"):
         Path(name).write_text(TEXT)
     plan = ["n_passes=1", "length=4", "batch_size=64"]
@@ -433,6 +426,7 @@ def test_networks_of_three_sizes_have_power_laws_of_loss_and_time(item, models, 
 
 @pytest.mark.torch
 @pytest.mark.parametrize("item", ["table 2", "figure 10"])
+@pytest.mark.usefixtures("in_this_process")
 def test_multi_timescale_lstms_are_compared_at_the_papers_settings(item, monkeypatch):
     torch = pytest.importorskip("torch")
     from esnlm.torch.networks.registry import network_class
@@ -459,7 +453,6 @@ def test_multi_timescale_lstms_are_compared_at_the_papers_settings(item, monkeyp
         small["--vary"] = ["alpha=0.3,1.5"]
     first = MAHTO[item].index("n_passes=1000")
     small["--plan"] = ["n_passes=2", *MAHTO[item][first + 1 : first + 7]]
-    monkeypatch.setattr("esnlm.runs.subprocess_run.run_apart", run_here)
     assert main(with_options(MAHTO[item], small)) == 0
     out = Path(MAHTO[item][MAHTO[item].index("--out") + 1])
     rows = read_rows(out / "compare.csv")

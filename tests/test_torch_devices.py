@@ -59,6 +59,12 @@ NETWORKS = [
     pytest.param("gpt", {"n_units": 8, "n_layers": 1, "n_heads": 2}, id="gpt"),
     pytest.param("gpt2", {"n_units": 8, "n_layers": 1, "n_heads": 2}, id="gpt2", marks=HF),
 ]
+#: What makes a pass over eight sequences two or three steps.
+SHORT: dict[str, dict[str, Any]] = {
+    "accumulated": {"batch_size": 2, "accumulate": 2},
+    "streams": {"batch_size": 2, "length": 10},
+    "windows": {"batch_size": 8},
+}
 COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
 
 
@@ -93,15 +99,15 @@ def made(name: str, settings: dict[str, Any]) -> Network:
 
 
 @pytest.mark.parametrize(("name", "settings"), NETWORKS)
-@pytest.mark.parametrize("plan", ["accumulated", "streams", "windows"])
+@pytest.mark.parametrize("plan", SHORT)
 def test_no_step_of_training_mixes_devices_or_waits(
     name: str, settings: dict[str, Any], plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[int] = []
     monkeypatch.setattr(NetworkTrainer, "_check", lambda self: shown.append(self.step))
     monkeypatch.setattr(NetworkTrainer, "_score", lambda self, number: None)
-    stream = corpus(24, starts=plan == "accumulated")
-    chosen = replace(PLANS[plan], n_passes=1, score_every=0)
+    stream = corpus(8, starts=plan == "accumulated")
+    chosen = replace(PLANS[plan], n_passes=1, score_every=0, **SHORT[plan])
     network = made(name, settings)
     if plan == "streams" and network.longest is not None:
         with pytest.raises(ValueError, match="batching must be sentences or windows"):
@@ -109,6 +115,7 @@ def test_no_step_of_training_mixes_devices_or_waits(
         return
     trainer = NetworkTrainer(network, stream, None, chosen)
     trainer.run()
+    assert trainer.n_steps > 1
     assert shown == [trainer.n_steps]  # where values are read, and nowhere else
 
 

@@ -44,28 +44,28 @@ V = 12
 PLAN = TrainingPlan(chunk_tokens=300, score_every=900, random_state=3)
 READOUTS = {
     "ridge": RidgeReadout(),
-    "sampled ridge": RidgeReadout(gram_rows=700),
+    "sampled ridge": RidgeReadout(gram_rows=350),
     "softmax": SoftmaxReadout(n_passes=3),
     "low rank": LowRankReadout(n_components=4, n_frequent=2, n_classes=2, random_state=0),
     "low rank, direct": LowRankReadout(
         n_components=4, n_frequent=2, n_classes=2, n_direct=2, n_ngrams=3, random_state=0
     ),
     "token gated": TokenGatedReadout(n_direct=2),
-    "mixture": MixtureOfExpertsReadout(n_experts=2, max_iter=2, buffer_size=1500, random_state=0),
-    "factored": ClassFactoredReadout(n_classes=3, buffer_size=900, random_state=0),
+    "mixture": MixtureOfExpertsReadout(n_experts=2, max_iter=2, buffer_size=700, random_state=0),
+    "factored": ClassFactoredReadout(n_classes=3, buffer_size=500, random_state=0),
     "factored jointly": ClassFactoredReadout(
-        n_classes=3, buffer_size=900, solver="joint", random_state=0
+        n_classes=3, buffer_size=500, solver="joint", random_state=0
     ),
     "factored ridge": ClassFactoredReadout(
-        n_classes=3, class_readout="ridge", word_readout="ridge", buffer_size=900, random_state=0
+        n_classes=3, class_readout="ridge", word_readout="ridge", buffer_size=500, random_state=0
     ),
     "factored ridge jointly": ClassFactoredReadout(
-        n_classes=3, word_readout="ridge", buffer_size=900, solver="joint", random_state=0
+        n_classes=3, word_readout="ridge", buffer_size=500, solver="joint", random_state=0
     ),
 }
 
 
-def stream(n_sequences: int = 500, seed: int = 0, *, reset: bool = True) -> TokenStream:
+def stream(n_sequences: int = 250, seed: int = 0, *, reset: bool = True) -> TokenStream:
     """Sequences of 2 to 9 tokens in which a token says much about the next."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, 10, n_sequences)
@@ -114,10 +114,12 @@ class Clock:
         return self.left < 0
 
 
-@pytest.mark.parametrize("reset", [True, False], ids=["sentences", "one sequence"])
-@pytest.mark.parametrize("readout", READOUTS)
+@pytest.mark.parametrize(
+    ("readout", "reset"),
+    [(name, True) for name in READOUTS] + [(name, False) for name in ("ridge", "softmax")],
+)
 def test_an_interrupted_run_ends_in_the_same_model(readout: str, reset: bool, tmp_path: Path):
-    corpus = stream(500 if reset else 3000, reset=reset)
+    corpus = stream(250 if reset else 400, reset=reset)
     whole = trainer(readout, corpus)
     log = TrainingLog(tmp_path / "whole.csv")
     expected = saved(whole.run(log=log), tmp_path / "whole")
@@ -130,7 +132,7 @@ def test_an_interrupted_run_ends_in_the_same_model(readout: str, reset: bool, tm
             break
         except StoppedError:
             continue
-    assert k > 3
+    assert k > 1  # it was stopped, and more than once
     assert part.step == whole.step
     assert saved(model, tmp_path / "parts") == expected
     rows = [rows_of(tmp_path / name) for name in ("whole.csv", "parts.csv")]
@@ -210,7 +212,7 @@ def test_held_out_loss_is_that_of_the_saved_model(tmp_path: Path):
 
 @pytest.mark.parametrize("readout", READOUTS)
 def test_held_out_text_is_scored_ten_times_a_pass_where_that_solves_nothing(readout: str, tmp_path):
-    run = trainer(readout, plan=TrainingPlan(chunk_tokens=100))
+    run = trainer(readout, stream(500), plan=TrainingPlan(chunk_tokens=100))
     run.run(log=TrainingLog(tmp_path / "log.csv"))
     rows = rows_of(tmp_path / "log.csv")[1:]
     cheap = readout != "mixture" and "ridge" not in readout
@@ -446,8 +448,7 @@ def kill_and_resume(folder: Path, kills: list[float], monkeypatch) -> list[float
 def test_killed_runs_end_in_the_same_model(tmp_path: Path, monkeypatch):
     model, log, seconds = undisturbed(tmp_path / "whole", monkeypatch)
     draw = random.Random(0)
-    kills = [seconds * draw.uniform(0.4, 0.95) for _ in range(2)]
-    kill_and_resume(tmp_path / "killed", kills, monkeypatch)
+    kill_and_resume(tmp_path / "killed", [seconds * draw.uniform(0.6, 0.95)], monkeypatch)
     assert contents(Path("model")) == model
     # Rows of runs that were killed before their first checkpoint stay.
     assert rows_of(Path("log.csv"))[-len(log) :] == log
@@ -493,14 +494,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes there")
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path):
     peaks = []
-    for n in (200_000, 2_000_000):
+    for n in (100_000, 1_000_000):
         path = tmp_path / f"{n}.npy"
         np.save(path, np.random.default_rng(0).integers(0, 50, n, dtype=np.uint16))
         command = [sys.executable, "-c", PEAK, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout) / 1024)
-    # The tokens that the system maps (4 MB), and some numbers for each of 100 000 sequences.
-    assert peaks[1] - peaks[0] < 4 + 12
+    # The tokens that the system maps (2 MB), and some numbers for each of 50 000 sequences.
+    assert peaks[1] - peaks[0] < 2 + 6
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
