@@ -1,6 +1,7 @@
 """The comparison of networks: its grid, its rows, its files."""
 
 import json
+from contextlib import contextmanager
 
 import joblib
 import numpy as np
@@ -136,6 +137,56 @@ def test_the_training_loss_is_the_mean_over_batches_as_they_were_learned(tmp_pat
     network.loss = loss
     NetworkTrainer(network, stream, None, Plan(batch_size=8)).run()
     assert found == pytest.approx(torch.cat(losses).mean().item(), rel=1e-6)
+
+
+def test_a_run_whose_log_was_moved_is_not_summed_up_from_the_rest(tmp_path, monkeypatch):
+    stream = TokenStream(np.arange(800) % 7, np.arange(0, 800, 8), np.array([0, 800]))
+    place = places(tmp_path, stream, Tokenizer.train_words(["a b c d"]))
+    plan = {"batch_size": 8, "score_every": 2}
+    (run,) = grid([("lstm", {"n_units": 3})], [], plan, seeds=1, n_tokens=7)
+    log, aside = tmp_path / "log.csv", tmp_path / "aside.csv"
+    expected = measure(run | place, Lifeline())["training_loss"]
+    log.unlink()
+    lifeline = Lifeline()
+    step = 0
+
+    def stop():
+        nonlocal step
+        step += 1
+        return step == 5
+
+    @contextmanager
+    def interrupted():
+        yield stop
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lifeline, "defer_exit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            measure(run | place, lifeline)
+    log.rename(aside)
+    with pytest.raises(ValueError, match=r"log.csv, the losses of this run so far, is gone"):
+        measure(run | place, lifeline)
+    aside.rename(log)
+    step = 0
+
+    @contextmanager
+    def moved():
+        def move():
+            nonlocal step
+            step += 1
+            if step == 5:
+                log.rename(aside)
+            return False
+
+        yield move
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lifeline, "defer_exit", moved)
+        with pytest.raises(ValueError, match=r"log.csv has \d of the run's \d\d? rows: put back"):
+            measure(run | place, lifeline)
+    aside.rename(log)
+    assert measure(run | place, lifeline)["training_loss"] == expected
 
 
 def test_a_run_is_trained_and_scored(tmp_path):
@@ -302,7 +353,7 @@ def test_a_line_joins_the_sizes_of_a_model_and_has_all_seeds_of_each():
     assert list(line["held_out_nll"]) == [10.0, 10.25, 20.0, 20.25]
 
 
-def test_a_network_of_three_sizes_has_power_laws(tmp_path):
+def test_a_network_of_three_sizes_has_power_laws(tmp_path, caplog):
     sizes = {"aerc": (1000, 4000, 8000), "lstm": (1000, 4000)}
     rows = [
         {"model": model, "settings": str(n), "plan": "{}", "seed": 0, "n_parameters": n,
@@ -336,6 +387,10 @@ def test_a_network_of_three_sizes_has_power_laws(tmp_path):
         assert laws[name]["n_rows"] == 3
     assert len(power_law_figure(lines, [*laws.values()]).axes) == 3
     assert [axis.get_title(loc="left") for axis in curves_figure(losses).axes] == [*sizes]
+    assert caplog.text == ""
+    (tmp_path / f"{run_name(rows[0])}.csv").unlink()
+    assert len(training_losses(rows, tmp_path)) == 3 * len(rows) - 3
+    assert f"1 of {len(rows)} runs have no log in {tmp_path}" in caplog.text
     assert len(training_losses(rows, tmp_path / "none")) == 0
 
 

@@ -69,7 +69,8 @@ def reading_times(
     the surprisal of the word and of the ``lags`` words before is added.
 
     ``gain``: nats a word on texts that the regression did not see: each ``item`` is left out once.
-    ``standard_error``: of its mean over items. ``gain_in_sample``: of a regression on all words.
+    ``standard_error``: of the mean over items in which each counts once, however many words it has;
+    in ``gain`` each word counts once. ``gain_in_sample``: of a regression on all words.
     All models have the same words: those whose predictors are known, and that hold no token, as
     the words before them, that training never had.
 

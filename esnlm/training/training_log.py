@@ -92,7 +92,8 @@ class TrainingLog:
         if self.path is None:
             return
         with naming(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerow(row)
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerows([row] if file.tell() else [self.columns, row])  # it was moved
             file.flush()
             os.fsync(file.fileno())
 
@@ -120,12 +121,16 @@ class TrainingLog:
             writer.writerows(rows)
 
 
-def mean_training_loss(path: Path) -> float:
+def mean_training_loss(path: Path, n_rows: int) -> float:
     """Return the mean of a log's ``training_nll`` over the tokens of the run, as they were learned.
 
-    A row has the mean since the row before it.
+    A row has the mean since the row before it. ValueError unless all ``n_rows`` are there.
     """
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
+    if len(rows) != n_rows:
+        raise ValueError(
+            f"{path} has {len(rows)} of the run's {n_rows} rows: put back the log that was moved"
+        )
     tokens = np.diff([int(row["tokens"]) for row in rows], prepend=0)
     return float(np.average([float(row["training_nll"]) for row in rows], weights=tokens))

@@ -16,6 +16,7 @@ from esnlm.storage.results import markdown_table
 from esnlm.studies import minimal_pairs
 from esnlm.studies.generation import ORDERS
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.messages import log
 
 KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (
@@ -163,14 +164,22 @@ def run_name(row: Row) -> str:
 
 
 def training_losses(rows: Sequence[Row], logs: Path) -> pd.DataFrame:
-    """Return the losses along each run that has a log, beside what tells the runs apart."""
+    """Return the losses along each run that has a log, beside what tells the runs apart.
+
+    Warn of runs without one.
+    """
     parts = []
     for row, training in zip(rows, differing_trainings(rows), strict=True):
         path = logs / f"{run_name(row)}.csv"
         if path.is_file():
             own = {name: row[name] for name in ("model", "n_parameters", "seed")}
-            log = pd.read_csv(path)[["tokens", "training_nll", "held_out_nll"]]
-            parts.append(log.assign(**own, training=training, settings=row["settings"]))
+            losses = pd.read_csv(path)[["tokens", "training_nll", "held_out_nll"]]
+            parts.append(losses.assign(**own, training=training, settings=row["settings"]))
+    if n_missing := len(rows) - len(parts):
+        log.warning(
+            f"{n_missing} of {len(rows)} runs have no log in {logs}: plots and power laws of"
+            " training losses are without them"
+        )
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 

@@ -66,6 +66,11 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     trainer = NetworkTrainer(network, train, validation, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     losses = Path(setting["log"])
+    if checkpoints.exists() and not losses.is_file():
+        raise ValueError(
+            f"{losses}, the losses of this run so far, is gone: put it back, or remove"
+            f" {checkpoints.folder} to train from the beginning"
+        )
     clock = ReservoirClock(network) if setting["generate"] else None
     log = TrainingLog(losses, further=COLUMNS, overwrite=not checkpoints.exists())
     start = time.perf_counter()
@@ -74,7 +79,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
             checkpoints, resume=True, save_every=_SAVE_EVERY, log=log, stop=stop, verbose=True
         )
     training_share = clock and clock.share(time.perf_counter() - start)
-    training_loss = mean_training_loss(losses)
+    training_loss = mean_training_loss(losses, log.n_rows)
     start = time.perf_counter()
     # The same tokens count for all; a network trained on text without sentences reads it so.
     starts = held_out.starts if plan.batching == "sentences" else None
