@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import numpy as np
 import pytest
@@ -288,6 +289,26 @@ def test_the_page_loads_nothing_from_elsewhere(client: TestClient) -> None:
     page = client.get("/").text
     assert "<script>" not in page
     assert "style=" not in page
+
+
+def test_the_page_works_under_any_path_of_a_proxy(models: list[ShownModel]) -> None:
+    # nginx passes requests on with the Host of the server behind it, and the browser's other heads.
+    browser = {"origin": "https://lab.example", "sec-fetch-site": "same-origin"}
+    with TestClient(guarded(models, "127.0.0.1"), base_url="http://127.0.0.1:8000") as client:
+        page, script = (client.get(path).text for path in ("/", "/page.js"))
+        links = [
+            *re.findall(r'(?:href|src)="([^"#]+)"', page),
+            *re.findall(r"fetch\(`([^`]+)", script),
+        ]
+        addresses = [urljoin("https://lab.example/any/prefix/", link) for link in links]
+        paths = [path for path in addresses if not path.startswith("data:")]
+        assert len(paths) == 4
+        for path in paths:
+            assert path.startswith("https://lab.example/any/prefix/")
+            inner = path.removeprefix("https://lab.example/any/prefix")
+            inner = inner.replace("${route}", "models")
+            assert client.get(inner, headers=browser).status_code == 200
+        assert client.post("/api/next", json=QUESTIONS["next"], headers=browser).status_code == 200
 
 
 def test_routes_and_types_are_described(client: TestClient) -> None:

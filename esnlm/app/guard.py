@@ -74,10 +74,15 @@ class Guard:
         """Raise HTTPException where the host is not this machine's, or another page asks."""
         host = request.headers.get("host", "")
         if not self._is_here(host):
-            message = f"this server is not {host[:80]!r}: open the address it printed"
+            message = (
+                f"this server is not {host[:80]!r}: open the address it printed; a proxy must send"
+                " that as the Host"
+            )
             raise HTTPException(400, message)
-        here = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
-        here &= request.headers.get("origin", f"http://{host}") == f"http://{host}"
+        site = request.headers.get("sec-fetch-site", "none")
+        origin = request.headers.get("origin", f"http://{host}")
+        # Behind a proxy the origin is another, but a browser says that the page is of the same.
+        here = site == "same-origin" or (site == "none" and origin == f"http://{host}")
         if not here and request.scope["path"].startswith("/api"):
             raise HTTPException(403, "another page may not use this server")
 

@@ -39,7 +39,7 @@ async function ask(route, question) {
   };
   let answer;
   try {
-    answer = await fetch(`/api/${route}`, options);
+    answer = await fetch(`api/${route}`, options);
   } catch {
     throw new Error("the server does not answer: is it still running?");
   }
