@@ -112,6 +112,7 @@ def test_second_run_repeats_nothing(small):
     assert (small / "elman.csv").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_two_jobs_give_the_same_rows(small, tmp_path):
     fewer = ["--sizes", 5, "--readouts", "moe", "ridge", "--no-plots", "--jobs", 2]
     assert run("--out", tmp_path, *SMALL, *fewer) == 0

@@ -45,6 +45,7 @@ def test_a_word_depends_on_the_words_before_it_in_its_sentence_alone(elman_torch
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_network_learns_and_its_rows_name_it(elman_torch, monkeypatch, kind):
     monkeypatch.setattr(elman_torch, "HALVINGS", 0)
+    monkeypatch.setattr(elman_torch, "PATIENCE", 1)
     settings = Settings(train_sentences=300, test_sentences=100)
     scores, seconds, epochs = elman_torch.measure(kind, settings, seed=1)
     assert scores["peer"] == pytest.approx(4.6, abs=0.4)

@@ -306,7 +306,6 @@ print(json.dumps(tokenizer(texts).input_ids))
 @pytest.mark.parametrize(
     ("options", "saved_again"),
     [
-        ({}, False),
         ({"trust_remote_code": False}, False),
         ({"trust_remote_code": True}, False),
         ({}, True),

@@ -388,7 +388,7 @@ def test_every_altered_byte_is_noticed(saved: Path, name: str):
     path = saved / name
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
-    for place in range(min(len(whole), 3000)):
+    for place in rng.integers(0, len(whole), 1000):
         changed = bytearray(whole)
         changed[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(changed)
