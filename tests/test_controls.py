@@ -236,6 +236,8 @@ def test_resampled_sums_have_the_variance_of_the_bootstrap():
     np.testing.assert_allclose(means, sums[:, :1] / sums[:, 1:])
     with pytest.raises(ValueError, match="n_resamples must be"):
         resampled_sums(blocks, 0)
+    with pytest.raises(ValueError, match="a block or more to draw from, got none"):
+        resampled_sums(blocks[:0])
 
 
 def test_the_state_of_the_last_token_adds_nothing_to_direct_connections():

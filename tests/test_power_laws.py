@@ -50,3 +50,5 @@ def test_points_without_a_logarithm_are_refused(y):
 def test_points_of_one_place_have_no_law():
     with pytest.raises(ValueError, match="at two places or more"):
         power_law([2, 2], [1, 3])
+    with pytest.raises(ValueError, match=r"x and y of one shape \(n,\), got \(2,\), \(1,\)"):
+        power_law([1, 2], [1])

@@ -6,6 +6,7 @@ import scipy.stats
 
 from esnlm import Reservoir
 from esnlm.reservoir.timescales import (
+    closest_gaussian,
     closest_inverse_gamma,
     estimated_timescales,
     forget_bias,
@@ -87,6 +88,19 @@ def test_what_is_no_timescale():
         closest_inverse_gamma([2.0, np.inf])
     with pytest.raises(ValueError, match="must lie in"):
         estimated_timescales([0.5, 1.0])
+    for of_none in (forget_bias, closest_inverse_gamma, closest_gaussian):
+        with pytest.raises(ValueError, match="timescales of one unit or more, got none"):
+            of_none([])
+
+
+def test_the_closest_gaussian_of_long_timescales_is_one_of_all_means():
+    times = np.r_[np.random.default_rng(0).lognormal(1, 2, 30), 80.0]
+    means = np.arange(round(times.min(), 2), np.quantile(times, 0.9), 0.05)
+    expected = min(ks_gaussian(times, mean) for mean in means.tolist())
+    mean, distance = closest_gaussian(times)
+    assert distance == pytest.approx(expected, rel=1e-9)
+    assert ks_gaussian(times, mean) == pytest.approx(expected, rel=1e-9)
+    assert closest_gaussian([1e5, 1e5, 1e9, 2e9])[0] == 1e5
 
 
 def test_a_markov_copy_has_the_bigrams_of_the_text():

@@ -25,6 +25,8 @@ def resampled_sums(
     Count().check("n_resamples", n_resamples)
     rng = np.random.default_rng(random_state)
     n_blocks = len(blocks)
+    if not n_blocks:
+        raise ValueError("expected a block or more to draw from, got none")
     sums = np.empty((n_resamples, blocks.shape[1]))
     at_once = max(1, _AT_ONCE // n_blocks)
     for first in range(0, n_resamples, at_once):

@@ -28,6 +28,8 @@ def power_law(
     >>> [round(value, 9) for value in power_law([1, 10, 100], [5, 50, 500])]
     [1.0, 1.0, 1.0, 5.0]
     """
+    if np.ndim(x) != 1 or np.shape(x) != np.shape(y):
+        raise ValueError(f"expected x and y of one shape (n,), got {np.shape(x)}, {np.shape(y)}")
     points = np.array([x, y], dtype=np.float64)
     if not (np.isfinite(points).all() and (points > 0).all()):
         raise ValueError("a power law needs positive, finite points: leave out the others")

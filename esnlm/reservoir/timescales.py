@@ -83,7 +83,10 @@ def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
     """
     times = _positive(timescales)
     lowest = max(0.05, round(float(np.min(times)), 2))
-    means = np.arange(lowest, np.quantile(times, 0.9) + 0.1, 0.05)
+    # Means that are ten widths from every time are all as far from the times.
+    near = np.round((times.ravel()[:, None] - lowest) / 0.05) + np.arange(-20, 21)
+    means = lowest + 0.05 * np.unique(near)
+    means = means[(means >= lowest) & (means < np.quantile(times, 0.9) + 0.1)]
     distance, mean = min((ks_gaussian(times, mean), mean) for mean in means.tolist())
     return round(mean, 2), distance
 
@@ -97,6 +100,8 @@ def _ks(times: Floats, law: Callable[[Any], Any]) -> float:
 
 def _positive(timescales: ArrayLike) -> Floats:
     array = np.asarray(timescales, dtype=np.float64)
+    if not array.size:
+        raise ValueError("expected timescales of one unit or more, got none")
     wrong = array[~(np.isfinite(array) & (array > 0))]
     if wrong.size:
         raise ValueError(f"timescales must be positive and finite, got {wrong[0]:g}")
