@@ -1,6 +1,7 @@
 """The comparison of networks: its grid, its rows, its files."""
 
 import json
+import threading
 from contextlib import contextmanager
 
 import joblib
@@ -14,6 +15,7 @@ from esnlm.__main__ import main  # noqa: E402
 from esnlm.evaluation.token_groups import FrequencyBins  # noqa: E402
 from esnlm.runs.grid import read_rows  # noqa: E402
 from esnlm.runs.subprocess_run import Lifeline  # noqa: E402
+from esnlm.storage.atomic import BusyError, locked  # noqa: E402
 from esnlm.studies.networks.command import _varied  # noqa: E402
 from esnlm.studies.networks.compare import (  # noqa: E402
     differing_trainings,
@@ -187,6 +189,29 @@ def test_a_run_whose_log_was_moved_is_not_summed_up_from_the_rest(tmp_path, monk
             measure(run | place, lifeline)
     aside.rename(log)
     assert measure(run | place, lifeline)["training_loss"] == expected
+
+
+def test_a_run_waits_for_one_that_still_saves_its_checkpoint(tmp_path, monkeypatch):
+    stream = TokenStream(np.arange(80) % 7, np.arange(0, 80, 8), np.array([0, 80]))
+    place = places(tmp_path, stream, Tokenizer.train_words(["a b c d"]))
+    (run,) = grid([("lstm", {"n_units": 3})], [], {}, seeds=1, n_tokens=7)
+    errors = []
+
+    def other():
+        with pytest.raises(BusyError) as caught, locked(tmp_path / "running"):
+            pass
+        errors.append(caught.value)
+
+    def train(*_, **__):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NetworkTrainer, "run", train)
+    with pytest.raises(KeyboardInterrupt):
+        measure(run | place, Lifeline())
+    assert len(errors) == 1
 
 
 def test_a_run_is_trained_and_scored(tmp_path):

@@ -14,7 +14,7 @@ import numpy as np
 from esnlm.evaluation.token_groups import by_frequency
 from esnlm.models.sampling import SamplingOptions, text_pieces
 from esnlm.runs.subprocess_run import Lifeline
-from esnlm.storage.atomic import write_whole
+from esnlm.storage.atomic import locked, write_whole
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.studies.generation import overlaps
 from esnlm.studies.minimal_pairs import accuracies
@@ -66,18 +66,20 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     trainer = NetworkTrainer(network, train, validation, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     losses = Path(setting["log"])
-    if checkpoints.exists() and not losses.is_file():
-        raise ValueError(
-            f"{losses}, the losses of this run so far, is gone: put it back, or remove"
-            f" {checkpoints.folder} to train from the beginning"
-        )
     clock = ReservoirClock(network) if setting["generate"] else None
-    log = TrainingLog(losses, further=COLUMNS, overwrite=not checkpoints.exists())
-    start = time.perf_counter()
-    with lifeline.defer_exit() as stop, suppress(StoppedError):
-        trainer.run(
-            checkpoints, resume=True, save_every=_SAVE_EVERY, log=log, stop=stop, verbose=True
-        )
+    # An earlier run whose parent was killed may still be saving its checkpoint.
+    with locked(checkpoints.folder, wait=True):
+        if checkpoints.exists() and not losses.is_file():
+            raise ValueError(
+                f"{losses}, the losses of this run so far, is gone: put it back, or remove"
+                f" {checkpoints.folder} to train from the beginning"
+            )
+        log = TrainingLog(losses, further=COLUMNS, overwrite=not checkpoints.exists())
+        start = time.perf_counter()
+        with lifeline.defer_exit() as stop, suppress(StoppedError):
+            trainer.run(
+                checkpoints, resume=True, save_every=_SAVE_EVERY, log=log, stop=stop, verbose=True
+            )
     training_share = clock and clock.share(time.perf_counter() - start)
     training_loss = mean_training_loss(losses, log.n_rows)
     start = time.perf_counter()
