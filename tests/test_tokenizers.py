@@ -156,7 +156,7 @@ def test_boundaries_are_those_that_files_beside_it_name(tmp_path: Path, file, na
     assert Tokenizer.from_file(tmp_path / "mine.json").bos_id == 2
 
 
-def test_a_tokenizer_that_only_ends_sentences_as_t5s(tmp_path: Path):
+def test_a_tokenizer_that_only_names_an_end_begins_with_it_as_well(tmp_path: Path):
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -2.0), ("a", -3.0)]
     backend = Backend(models.Unigram(pieces, unk_id=2))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -166,13 +166,14 @@ def test_a_tokenizer_that_only_ends_sentences_as_t5s(tmp_path: Path):
     backend.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "</s>", "pad_token": "<pad>"}')
     tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
-    assert (tokenizer.bos_id, tokenizer.eos_id) == (None, 1)
-    assert tokenizer.backend.encode("a").ids == [3, 4]
+    assert tokenizer.bos_id == tokenizer.eos_id == 1
+    assert tokenizer.backend.encode("a").ids == [1, 3, 4]
     assert 1 not in tokenizer.encode("a </s> a</s>a")
     model = NgramLanguageModel(2, tokenizer).fit(["a a", "a"])
     assert model.predict_proba("a a")[1] > 0.2
+    assert model.surprisal("a a")["n_tokens"].tolist() == [2, 2]
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<end>"}')
-    with pytest.raises(TokenizerError, match="eos='<end>' is not in the vocabulary"):
+    with pytest.raises(TokenizerError, match="'<end>' is not in the vocabulary"):
         Tokenizer.from_file(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": 3}')
     with pytest.raises(TokenizerError, match=r"tokenizer_config\.json cannot be read"):

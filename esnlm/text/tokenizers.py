@@ -132,8 +132,9 @@ class Tokenizer:
     def from_file(cls, path: str | Path, *, bos: str | None = None, eos: str | None = None) -> Self:
         """Read a ``tokenizer.json``; ``bos`` and ``eos`` default to those of its folder.
 
-        They are named in ``tokenizer_config.json`` or ``special_tokens_map.json``. Otherwise
-        ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, or ``<|endoftext|>`` for both are known.
+        They are named in ``tokenizer_config.json`` or ``special_tokens_map.json``, where an EOS
+        alone, as T5's, is BOS as well. Otherwise ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, or
+        ``<|endoftext|>`` for both are known.
         Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
         Warns where it drops characters that its vocabulary does not have.
         """
@@ -150,27 +151,27 @@ class Tokenizer:
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
                 break
+        bos = bos or names.get("eos_token")  # else nothing would predict the first word
         with library_errors(f"{path} cannot be used"):
             tokenizer = cls(backend, bos=bos, eos=eos)
-            return tokenizer.prepend_bos() if bos or eos else tokenizer
+            return tokenizer.prepend_bos() if bos else tokenizer
 
     def prepend_bos(self) -> Self:
         """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need.
 
-        Without BOS it adds nothing. Where the model's vocabulary would find BOS and EOS in a text,
-        they are unknown words there.
+        Where the model's vocabulary would find BOS and EOS in a text, they are unknown words there.
         """
         if self.unk_id is not None and not self.has_characters:
             boundaries = [token for token in (self.bos, self.eos) if token is not None]
             hide_boundaries(self.backend, boundaries, self.spelling(self.unk_id))
             self._layout = json.loads(self.backend.to_str())
         bare = self.encode("a").tolist()
-        begin = [] if self.bos is None else [(self.bos, self.bos_id)]
-        if bare and self.backend.encode("a").ids == [*(number for _, number in begin), *bare]:
+        if bare and self.backend.encode("a").ids == [self.bos_id, *bare]:
             return self
-        first = "" if self.bos is None else f"{self.bos} "
         template: Any = processors.TemplateProcessing(
-            single=f"{first}$A", pair=f"{first}$A {first}$B", special_tokens=begin
+            single=f"{self.bos} $A",
+            pair=f"{self.bos} $A {self.bos} $B",
+            special_tokens=[(self.bos, self.bos_id)],
         )
         if step := adding_nothing(self._layout):
             names = ("add_prefix_space", "trim_offsets", "use_regex")
