@@ -287,6 +287,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
+@pytest.mark.slow
 def test_kernels_stay_within_their_arrays() -> None:
     done = run()
     assert done.returncode == 0, done.stderr

@@ -174,7 +174,9 @@ def undisturbed(corpus, tmp_path_factory) -> list[dict]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGINT]
+)
 def test_a_stopped_run_goes_on_from_its_checkpoint(corpus, undisturbed, tmp_path: Path, number):
     argv = command(corpus, tmp_path, *SLOW)
     begun = process(argv)

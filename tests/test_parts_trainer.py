@@ -109,8 +109,8 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
 @pytest.mark.parametrize(
     "readout",
     [
-        "factored ridge",
         "low rank",
+        pytest.param("factored ridge", marks=pytest.mark.slow),
         pytest.param("softmax experts", marks=pytest.mark.slow),
     ],
 )

@@ -91,6 +91,7 @@ def without_measures(path: Path) -> object:
     return [{k: v for k, v in row.items() if not MEASURED.search(k)} for row in rows]
 
 
+@pytest.mark.slow
 def test_commands_write_the_same_files_on_another_system(tmp_path: Path, other_system: str):
     """Without fcntl, resource, sched_getaffinity, setsid, /proc, ..., in cp1252, with CRLF."""
     plain = run_commands(tmp_path / "plain")
@@ -236,6 +237,7 @@ np.savez(globals().get("FILE") or sys.argv[1], **states)
 """
 
 
+@pytest.mark.slow
 def test_states_without_wide_registers(tmp_path: Path):
     """A processor without AVX and FMA gives the states of this one, to the stated tolerance."""
     environment = {

@@ -488,7 +488,7 @@ def test_a_server_for_the_network_comes_with_a_warning(
     assert shown == [address]
 
 
-@pytest.mark.parametrize("half", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", _HALF_BODY])
+@pytest.mark.parametrize("half", [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", _HALF_BODY])
 def test_connections_that_ask_nothing_make_room_and_end_quietly(folders: Path, half: bytes) -> None:
     command = [sys.executable, "-m", "esnlm", "serve", "counts", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
