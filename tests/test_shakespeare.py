@@ -194,6 +194,7 @@ def test_windows_and_the_carried_state_agree(tmp_path):
         by_windows(model, tokens, np.array([3]))
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch, capsys):
     from esnlm.runs.grid import read_rows
     from esnlm.studies.shakespeare import command
