@@ -323,6 +323,18 @@ def test_surprisals_of_a_table_may_be_text() -> None:
     pd.testing.assert_frame_equal(of_numbers, of_texts)
 
 
+def test_unknown_words_of_a_table_are_left_out_as_those_of_a_model() -> None:
+    words = corpus()
+    words.loc[::9, "word"] = "zebra"
+    known = reading_times(ngrams(), words, lags=1)
+    table = known.words[["item", "zone", *MEASURES, "n_unknown"]]
+    gains = reading_times({"model": table}, words, counts=DOCS, lags=1).gains
+    assert gains["n_words"].max() < len(words) * 0.8
+    columns = ["n_words", "gain", "standard_error"]
+    same = reading_times(ngrams(), words, counts=DOCS, lags=1).gains
+    pd.testing.assert_frame_equal(gains[columns], same[columns])
+
+
 def test_words_that_a_table_has_not_are_left_out(caplog: Any) -> None:
     words = corpus()
     table = reading_times(ngrams(), words).words[["item", "zone", "word", *MEASURES]]

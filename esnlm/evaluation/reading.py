@@ -315,7 +315,7 @@ def _lines(words: pd.DataFrame) -> list[str]:
 
 def _merged(words: pd.DataFrame, model: str, surprisals: pd.DataFrame) -> pd.DataFrame:
     """Add the surprisals of another program by the keys that both tables have."""
-    columns = [name for name in MEASURES if name in surprisals]
+    columns = [name for name in (*MEASURES, "n_unknown") if name in surprisals]
     keys = [name for name in words if name in surprisals and name not in (WORD, TIME, *_OWN)]
     if not keys or MEASURES[0] not in columns:
         raise ValueError(

@@ -169,6 +169,6 @@ def read_words(
     if 2 * sum(is_read_again(text.split()) for text in texts) > len(texts):
         raise CorpusError(
             f"{path}: most texts, such as {texts[0]!r:.60}, hold their words more than once: of"
-            " several readers name their column in --group too"
+            " several readers name their column in --group too, and sort rows as they are read"
         )
     return Stimuli(texts, tuple(map(str, others)), keys, by_word=True)
