@@ -93,6 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has left: nobody to tell, nothing to flush at exit
         _forget_output()
         return _BROKEN_PIPE
+    except SystemExit as leave:
+        if not isinstance(leave.__context__, BrokenPipeError):
+            raise
+        return _BROKEN_PIPE  # rich, which prints help, has forgotten the output
     except KeyboardInterrupt as interrupt:
         log.info(str(interrupt) or "interrupted")
         return _INTERRUPTED

@@ -597,6 +597,16 @@ def test_a_closed_pipe_is_quiet(capsys):
     assert process.wait(timeout=120) == 141
 
 
+def test_help_that_nobody_reads_ends_as_other_output():
+    process = in_process("train", "--help-all")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=120) == 141
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupt_is_one_line_and_leaves_nothing(capsys):
     Path("long").write_text(TEXT * 10000)
