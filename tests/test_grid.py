@@ -110,6 +110,18 @@ def test_rows_that_a_spreadsheet_saved_are_not_run_again(path, save):
     assert not ran
 
 
+def test_settings_of_more_digits_than_a_spreadsheet_keeps_are_not_run_again(path):
+    settings = [{"name": "a", "n": n} for n in (0.1 + 0.2, 1e-05, 12345678901234567890, 0.5)]
+    rows = grid(path, settings=settings, fixed={"size": 1.1 * 1.1})
+    text = path.read_text().replace("0.30000000000000004", "0.3").replace("1e-05", "0.00001")
+    text = text.replace(str(1.1 * 1.1), "1.21").replace(
+        "12345678901234567890", "1.23456789012346E+19"
+    )
+    path.write_text(text)
+    again = grid(path, run=None, settings=settings, fixed={"size": 1.1 * 1.1})
+    assert [{**row, "square": 0} for row in again] == [{**row, "square": 0} for row in rows]
+
+
 def test_rows_of_commas_alone_are_no_rows(path):
     rows = grid(path, settings=GRID[:2])
     first, *rest = path.read_text().splitlines(keepends=True)

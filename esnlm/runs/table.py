@@ -161,17 +161,23 @@ def _key(row: Mapping[str, str], key: Sequence[str]) -> tuple[str, ...]:
 def _respell(rows: Sequence[dict[str, str]], values: Mapping[str, Sequence[Any]]) -> bool:
     """Write numbers and flags of these columns as they are among the values; whether any changed.
 
-    Values that are text, such as 007, stand for nothing but themselves.
+    Values that are text, such as 007, stand for nothing but themselves. A spreadsheet keeps 15
+    digits of a number.
     """
     is_changed = False
     for name, several in values.items():
         texts = {text_of(value) for value in several}
-        spelled = {_number(text_of(v)): text_of(v) for v in several if not isinstance(v, str)}
+        spelled = {_rounded(text_of(v)): text_of(v) for v in several if not isinstance(v, str)}
         for row in rows:
-            number = None if row.get(name, "") in texts else _number(row.get(name, ""))
+            number = None if row.get(name, "") in texts else _rounded(row.get(name, ""))
             if number is not None and number in spelled:
                 row[name], is_changed = spelled[number], True
     return is_changed
+
+
+def _rounded(text: str) -> str | None:
+    number = _number(text)
+    return None if number is None else f"{number:.15g}"
 
 
 def _number(text: str) -> float | None:
