@@ -36,6 +36,7 @@ from esnlm.evaluation.minimal_pairs.parts import (
 from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs, sentence_log_likelihoods
 from esnlm.evaluation.minimal_pairs.table import read_published, tabulate
 from esnlm.models.ngram import NgramLanguageModel
+from esnlm.text.named_tokenizers import trained
 from esnlm.text.prepare import prepare
 from esnlm.text.tokenizers import Tokenizer
 
@@ -561,6 +562,18 @@ def test_unknown_words_are_told(saved: Path, tmp_path: Path, capsys):
     shown = capsys.readouterr()
     assert "33.3 % of the tokens" in shown.err
     assert "50.00       1       1" in shown.out
+    # Bytes of another script are no unknown token, but training had none of them.
+    text = ["the cat sees the dog"] * 5
+    NgramLanguageModel(2, trained("bpe:270", text)).fit(text).save(tmp_path / "bytes")
+    pair = {"sentence_good": "\u6211\u5011", "sentence_bad": "\u5011\u6211"}
+    for value, message in ((pair, "does not know 100.0 % of the tokens"), ({}, "")):
+        (tmp_path / "own.jsonl").write_text(json.dumps(value or {
+            "sentence_good": "the dog sees", "sentence_bad": "dog the sees"
+        }))  # fmt: skip
+        assert main(["blimp", str(tmp_path / "bytes"), "--data", str(tmp_path / "own.jsonl")]) == 0
+        said = capsys.readouterr().err
+        assert message in said
+        assert bool(message) == ("does not know" in said)
 
 
 @pytest.fixture

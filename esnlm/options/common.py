@@ -15,7 +15,6 @@ from esnlm.utils.messages import is_terminal, log
 if TYPE_CHECKING:
     from esnlm.text.shard_parts import PartedCorpus
     from esnlm.text.source import Source
-    from esnlm.text.tokenizers import Tokenizer
     from esnlm.utils.sums import Reduce
 
 T = TypeVar("T")
@@ -150,12 +149,14 @@ def _rounded(n: int) -> str:
     return str(n)
 
 
-def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int, int]:
-    """Count the tokens of texts that a tokenizer does not know, and all tokens."""
-    if tokenizer is None or tokenizer.unk_id is None:
+def n_unknown(model: Any, texts: Sequence[str]) -> tuple[int, int]:
+    """Count the tokens of texts that training did not have, and all tokens."""
+    from esnlm.models.surprisal import unknown_tokens
+
+    if model.tokenizer_ is None:
         return 0, 0
-    ids = list(tokenizer.encode_batches(texts))
-    return sum(int((each == tokenizer.unk_id).sum()) for each in ids), sum(map(len, ids))
+    ids, unknown = list(model.tokenizer_.encode_batches(texts)), unknown_tokens(model)
+    return sum(int(unknown[each].sum()) for each in ids), sum(map(len, ids))
 
 
 def read_in_parts(source: "Source", shared: SharedOptions) -> "PartedCorpus":
