@@ -1,5 +1,6 @@
 """The multinomial loss against finite differences, SoftmaxReadout against scikit-learn."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from esnlm import SoftmaxReadout
+from esnlm import LowRankReadout, MixtureOfExpertsReadout, SoftmaxReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.softmax import newton
@@ -204,6 +205,36 @@ def test_units_of_any_size_reach_the_optimum(sizes: Any, dtype: Any) -> None:
     least = readout.fit(X, y).history_[-1]
     X = np.insert(X, 4, 2.5, axis=1) * sizes  # a unit that is constant tells nothing
     assert readout.fit(X.astype(dtype), y).history_[-1] == pytest.approx(least, abs=1e-4)
+
+
+@pytest.mark.parametrize("scale", [[1e6, *np.ones(7)], 8 * [1e-25]], ids=["one large", "tiny"])
+@pytest.mark.parametrize(
+    "readout",
+    [
+        SoftmaxReadout(solver="incremental"),
+        MixtureOfExpertsReadout(n_experts=1, max_iter=2, random_state=0),
+        LowRankReadout(),
+    ],
+    ids=lambda readout: type(readout).__name__,
+)
+def test_states_that_are_lost_beside_others_are_told(readout: Any, scale: Any) -> None:
+    X, y = pairs(400)
+    with pytest.warns(UserWarning, match="too small to be learned from, .* scale them"):
+        readout.fit((X * scale).astype(np.float32), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        readout.fit(X.astype(np.float32), y)
+        SoftmaxReadout().fit(X * scale, y)
+
+
+def test_newton_learns_from_states_beside_large_ones_and_later_rows_do_not() -> None:
+    X, y = pairs(400)
+    large = X * [1e6, *np.ones(7)]
+    readout = SoftmaxReadout(buffer_size=100).fit(large, y)
+    expected = SoftmaxReadout().fit(X, y).predict_proba(X)
+    assert np.abs(readout.predict_proba(large) - expected).mean() < 0.01
+    with pytest.warns(UserWarning, match="too small to be learned from"):
+        readout.partial_fit(large, y).predict(large)
 
 
 def test_small_states_are_learned_in_passes_as_large_ones() -> None:

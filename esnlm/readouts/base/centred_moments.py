@@ -1,5 +1,6 @@
 """Additive moments of (state, real target) pairs, from which ridge is solved."""
 
+import warnings
 from typing import Self
 
 import numpy as np
@@ -13,6 +14,23 @@ TOO_LARGE = (
     "the states are too large for the sum of their squares: scale them, or lower input_scaling"
 )
 _PIECE = 16384
+# Means of states whose squares may vanish, and of the squared mean, what variances rounding makes.
+_TINY, _ROUNDING = 1e-15, 1e-6
+
+
+def check_sizes(variances: Array, means: Array, least: float = 0.0) -> None:
+    """Warn where most states (n_units,) vary too little to be learned from.
+
+    Variances far below ``least`` count as none; those of tiny states are zero.
+    """
+    varying = variances[variances > _ROUNDING * means**2]
+    is_tiny = 0 < np.abs(means).max() < _TINY and variances.max() <= least
+    if is_tiny or (varying.size and least > 10 * np.median(varying)):
+        warnings.warn(
+            "most states are too small to be learned from, by themselves or beside others that are"
+            " far larger: scale them, as sklearn.preprocessing.StandardScaler does",
+            stacklevel=2,
+        )
 
 
 class CentredMoments(Stateful):

@@ -7,6 +7,7 @@ import numpy as np
 from scipy import linalg
 from sklearn.utils.extmath import randomized_svd
 
+from esnlm.readouts.base.centred_moments import check_sizes
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Floats, Floats32, Ints
 from esnlm.utils.threads import map_tiles, one_blas_thread
@@ -65,6 +66,7 @@ def damped(
     """
     covariance = moments.centred_gram() / max(moments.n, 1)
     more = damping(float(np.trace(covariance)), moments.rounding)
+    check_sizes(covariance.diagonal(), moments.mean, damping(float(np.trace(covariance)), 0.0))
     while True:
         covariance.flat[:: moments.n_units + 1] += more
         try:

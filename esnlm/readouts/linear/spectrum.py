@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy import linalg
 
-from esnlm.readouts.base.centred_moments import CentredMoments
+from esnlm.readouts.base.centred_moments import CentredMoments, check_sizes
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Floats
 
@@ -25,8 +25,10 @@ class Spectrum:
         self.n = moments.n
         self.mean = moments.mean
         self.target_mean = moments.target_mean
+        gram = moments.centred_gram()
+        self._variances = gram.diagonal() / self.n
         self.values, self.vectors = linalg.eigh(
-            moments.centred_gram(), overwrite_a=True, check_finite=False, driver="evd"
+            gram, overwrite_a=True, check_finite=False, driver="evd"
         )
         self.rounding = max(-float(self.values[0]), 0.0)
         if self.rounding > self.values[-1]:  # squares of tiny states are zero
@@ -43,6 +45,7 @@ class Spectrum:
 
     def penalties(self) -> Floats:
         """Return the penalties of ``PATH`` that are not lost in rounding, rising."""
+        check_sizes(self._variances, self.mean, PATH[0] * self.values[-1] / self.n)
         return penalty_path(PATH, self.values[-1], self.rounding)
 
     def gcv_errors(self, alphas: Floats) -> Floats:
@@ -54,6 +57,7 @@ class Spectrum:
 def ridge_coefficients(moments: Moments | CentredMoments, alpha: float) -> Floats:
     """Coefficients (V, n_units) by Cholesky, or by the spectrum where the matrix is singular."""
     gram = moments.centred_gram()
+    check_sizes(gram.diagonal(), moments.mean)
     gram.flat[:: moments.n_units + 1] += alpha
     sizes = gram.diagonal().copy()
     try:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from esnlm.readouts.base.blocks import NO_HELD_OUT, Block, Blocks, rows_within
+from esnlm.readouts.base.centred_moments import check_sizes
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.sums import Total
@@ -46,7 +47,9 @@ class Whitening:
         covariance = moments.centred_gram() / max(moments.n, 1)
         variances, directions = eigh(covariance)
         variances = np.maximum(variances, 0.0)
-        floor = _VARIANCE_FLOOR * variances.mean() or 1.0
+        floor = _VARIANCE_FLOOR * variances.mean()
+        check_sizes(covariance.diagonal(), moments.mean, floor)
+        floor = floor or 1.0
         scaled = directions / np.sqrt(variances + floor)
         return cls(moments.mean.astype(dtype), np.ascontiguousarray(scaled, dtype=dtype))
 

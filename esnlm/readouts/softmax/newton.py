@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, rows_within
+from esnlm.readouts.base.centred_moments import check_sizes
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import MultinomialLoss, mean_log_sum, mean_loss
 from esnlm.readouts.softmax.sgd import SoftmaxPasses, batch_rows, frequencies_of, interleaved
@@ -113,6 +114,7 @@ class GramPreconditioner:
     def __init__(self, moments: Moments) -> None:
         gram = moments.centred_gram()
         gram /= max(moments.n, 1)
+        check_sizes(gram.diagonal(), moments.mean)
         values, self.vectors = np.linalg.eigh(gram)
         # A direction without variance gets a small positive curvature in place of none.
         self.values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))

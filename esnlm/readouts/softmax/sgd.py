@@ -7,13 +7,15 @@ import numpy as np
 
 from esnlm.kernels import rows as kernels
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
+from esnlm.readouts.base.centred_moments import check_sizes
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import logits, mean_loss, residuals
 from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, check_arrays
 from esnlm.utils.state_dict import Stateful, saved
 
 _LOGIT_BYTES = 1 << 24
-_GRAM_DAMPING = 1e-3
+# The inverse of a smaller variance than ``_LEAST`` overflows in single precision.
+_GRAM_DAMPING, _LEAST = 1e-3, 1e-30
 _CURVATURE_MEMORY = 0.05
 _LEAST_CURVATURE = 1e-6
 _WARM_UP = 20
@@ -166,9 +168,15 @@ def damped_inverse(covariance: Floats, ridge: float, rounding: float) -> Floats3
     """
     n_units = len(covariance)
     scale = float(np.trace(covariance)) / n_units
-    least = 1e-30 if scale else 1e-12  # inverses beyond overflow in single precision
+    least = _LEAST if scale else 1e-12
     covariance.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, rounding, least) + ridge
     return np.linalg.inv(covariance).astype(np.float32)
+
+
+def check_states(moments: Moments) -> None:
+    """Warn where most states are lost in the damping of `IncrementalSolver`."""
+    variances = moments.centred_gram().diagonal() / max(moments.n, 1)
+    check_sizes(variances, moments.mean, _GRAM_DAMPING * float(variances.mean()) + _LEAST)
 
 
 def frequencies_of(counts: Array) -> Floats:

@@ -15,6 +15,7 @@ from esnlm.readouts.softmax.newton import newton_solution
 from esnlm.readouts.softmax.sgd import (
     IncrementalSolver,
     SoftmaxPasses,
+    check_states,
     decayed,
     frequencies_of,
     interleaved,
@@ -151,6 +152,7 @@ class SoftmaxReadout(BufferedReadout):
 
     def _end_pass(self, number: int, held_out: Blocks | None = None) -> None:
         if not number:
+            check_states(self._passes.survey)
             self._passes.end_sample()
             return
         score = self._passes.end_pass(held_out)
@@ -228,6 +230,7 @@ class SoftmaxReadout(BufferedReadout):
         """Take steps at a decayed rate on new rows X (n, n_units), codes (n,)."""
         if self._incremental is None:
             moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
+            check_states(moments)
             solver = IncrementalSolver(moments, frequencies_of(moments.counts), self.momentum)
             solver.weights[...] = self.coef_.T
             solver.offset[...] = self.intercept_ + solver.centre @ solver.weights
