@@ -14,14 +14,16 @@ TOO_LARGE = (
     "the states are too large for the sum of their squares: scale them, or lower input_scaling"
 )
 _PIECE = 16384
-# Means of states whose squares may vanish, and of the squared mean, what variances rounding makes.
+# Squares of states below ``_TINY`` may vanish. Rounding makes variances of ``_ROUNDING`` times the
+# squared mean.
 _TINY, _ROUNDING = 1e-15, 1e-6
 
 
 def check_sizes(variances: Array, means: Array, least: float = 0.0) -> None:
     """Warn where most states (n_units,) vary too little to be learned from.
 
-    Variances far below ``least`` count as none; those of tiny states are zero.
+    ``least`` is the variance that a readout's damping adds: it hides those far below. Squares of
+    tiny states vanish.
     """
     varying = variances[variances > _ROUNDING * means**2]
     is_tiny = 0 < np.abs(means).max() < _TINY and variances.max() <= least
