@@ -184,6 +184,7 @@ assert not {"torch", "transformers"} & set(sys.modules)
     assert abs(score - sentence_scores(ours, ["the boys see the cat ."])[0]) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_the_command_line_of_the_harness_knows_our_models(tmp_path: Path) -> None:
     fitted("softmax").save(tmp_path / "model")
     (tmp_path / "tasks").mkdir()

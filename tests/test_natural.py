@@ -111,6 +111,7 @@ def test_rows_of_another_held_out_text_are_not_added(corpus, whole: Path, capsys
     assert (whole / "size.csv").read_bytes() == before
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path):
     options = ("--sizes", "8", "--no-plots", "--keep-models", str(tmp_path / "models"))
     assert main(command(corpus, tmp_path / "out", *options)) == 0
@@ -152,6 +153,7 @@ def test_a_row_is_what_train_and_evaluate_say(whole: Path, corpus, tmp_path: Pat
     assert row["n_parameters"] == LanguageModel.load(model).n_parameters_
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_finished_rows_are_not_run_again(whole: Path, corpus, tmp_path: Path):
     path = tmp_path / "size.csv"
     lines = (whole / "size.csv").read_text().splitlines(keepends=True)
@@ -276,6 +278,7 @@ def test_another_text_is_another_run(corpus, tmp_path: Path):
     assert len({one["version"], other["version"], unjudged["version"]}) == 3
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_timescale_law_with_word_features_runs(corpus, tmp_path: Path):
     law = ["--name", "timescales", "--leaks", "inverse_gamma:0.56", "--features", "spectral:3"]
     assert main(command(corpus, tmp_path, "--sizes", "8", *law)) == 0
