@@ -94,7 +94,7 @@ def check_separator(path: str | Path, head: str, separator: str = ",") -> None:
 
 
 def _check_doubled(path: str | Path, text: str, separator: str) -> None:
-    """Raise CorpusError where a quoted field goes on after its closing quotation mark."""
+    """Raise CorpusError where text follows the closing quotation mark of a field."""
     longest = csv.field_size_limit(len(text) + 1)
     rows = csv.reader(StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
     try:
