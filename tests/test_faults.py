@@ -11,7 +11,7 @@ RUNNER = Path(__file__).parents[1] / "benchmarks" / "faults.py"
 
 #: Campaigns, and how many of their cases: those of the second kind start processes.
 SHORT = {
-    ("command lines", "mutated files", "untrusted text and archives"): "10",
+    ("command lines", "mutated files", "untrusted text and archives"): "5",
     ("kills", "two processes", "limits"): "2",
 }
 

@@ -735,6 +735,7 @@ def dying_once(folder: str, settings: Mapping[str, Any], report: Any) -> float:
     return quadratic(settings, report)
 
 
+@pytest.mark.slow
 def test_trials_of_a_worker_that_dies_are_done_again(fast):
     pytest.importorskip("distributed")
     from esnlm.runs.workers import workers

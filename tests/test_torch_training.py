@@ -353,6 +353,7 @@ print(peaks[29], peaks[-1])
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_sizes_of_batches_in_half_precision() -> None:
     ran = subprocess.run([sys.executable, "-c", _IN_BF16], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

@@ -443,6 +443,7 @@ def kill_and_resume(folder: Path, kills: list[float], monkeypatch) -> list[float
     return escaped
 
 
+@pytest.mark.slow  # a campaign of kills is in test_faults.py
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_killed_runs_end_in_the_same_model(tmp_path: Path, monkeypatch):
     model, log, seconds = undisturbed(tmp_path / "whole", monkeypatch)
