@@ -50,8 +50,7 @@ def read_table(path: str | Path, encoding: str = "utf-8") -> pd.DataFrame:
                 text = file.read()
                 head = text.partition("\n")[0]
                 check_separator(path, head, separator)
-                if '\\"' in text:
-                    _check_doubled(path, text, separator)
+                _check_doubled(path, text, separator)
                 # "item, text" puts a space before each field, and before its quotation marks.
                 options: dict[str, Any] = {"skipinitialspace": f"{separator} " in head}
                 options |= {"sep": separator, "dtype": str, "keep_default_na": False}
@@ -94,16 +93,16 @@ def check_separator(path: str | Path, head: str, separator: str = ",") -> None:
 
 
 def _check_doubled(path: str | Path, text: str, separator: str) -> None:
-    """Raise CorpusError where text follows the closing quotation mark of a field."""
+    """Raise CorpusError where text follows the closing quotation mark of a field, or none does."""
     longest = csv.field_size_limit(len(text) + 1)
     rows = csv.reader(StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
     try:
         for _ in rows:
             pass
-    except csv.Error:
+    except csv.Error as error:
         raise CorpusError(
-            f'{path}, line {rows.line_num}: a quotation mark in a field is written \\", expected'
-            ' "" (in R, qmethod="double")'
+            f"{path} is no table, line {rows.line_num}: {error}: put a field with quotation marks"
+            ' between such marks, and write each of its own twice (in R, qmethod="double")'
         ) from None
     finally:
         csv.field_size_limit(longest)
