@@ -160,6 +160,7 @@ def test_sentences_of_ones_own_are_followed() -> None:
             "row 1 of the corpus has no sentence",
         ),
         (lambda t: t.assign(word=[None, *t["word"][1:]]), "row 1 of the corpus has no word"),
+        (lambda t: t.assign(item=["", *t["item"][1:]]), "row 1 of the corpus has no item"),
         (
             lambda t: t.assign(word=t["word"].astype(object).where(t.index > 0, "a\ud83d")),
             r"the text holds half a character, U\+D83D, at place 1",

@@ -163,9 +163,9 @@ def _checked_corpus(corpus: pd.DataFrame) -> pd.DataFrame:
             )
     words = corpus.reset_index(drop=True)
     for column in words.columns.intersection([ITEM, WORD, "sentence"]):
-        if words[column].isna().any():
+        if (empty := (words[column].isna() | (words[column] == "")).to_numpy()).any():
             raise CorpusError(
-                f"row {int(words[column].isna().argmax()) + 1} of the corpus has no {column}: fill"
+                f"row {int(empty.argmax()) + 1} of the corpus has no {column}: fill"
                 " it in, and read files with keep_default_na=False, as 'null' and 'NA' are words"
             )
     words[WORD] = [checked_text(str(word)).strip() for word in words[WORD]]
