@@ -177,6 +177,7 @@ def test_transform_and_arrays(words):
         ([[0, 1]], {}, "1-D array of integers"),
         ([0, -1], {}, "at least 0, got -1"),
         ([0, 7], {"n_tokens": 5}, "below 5"),
+        ([0, 3], {"n_tokens": 3.5}, "n_tokens must be .* got 3.5"),
         ([0], {}, "at least two tokens, got 1"),
         ([], {}, "at least two tokens, got 0"),
         ([0, 1], {"starts": [1]}, "nothing to predict"),

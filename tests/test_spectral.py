@@ -123,6 +123,7 @@ def test_features_drive_a_language_model_and_are_saved_with_it(tokens, tmp_path)
         ([], {"n_features": 1, "n_tokens": 3}, "no token follows another"),
         ([0, 5], {"n_features": 1, "n_tokens": 3}, "5"),
         ([0.5, 1], {"n_features": 1}, "integer"),
+        ([0, 1], {"n_features": 1, "n_tokens": "3"}, "n_tokens must be .* got '3'"),
     ],
 )
 def test_bad_input_is_named(tokens, options, message):

@@ -132,6 +132,7 @@ class WordFeatures(BaseWordFeatures):
         one long sequence, as in the paper.
         """
         check_parameters(self)
+        Count(none=True).check("n_tokens", n_tokens)
         # A copy: compiled code reads tokens without checks, and the caller's array may change.
         ids = checked_tokens(np.array(tokens), n_tokens).astype(np.int64, copy=False)
         if len(ids) < 2:

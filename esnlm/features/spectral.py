@@ -91,6 +91,7 @@ class SpectralWordFeatures(BaseWordFeatures):
         outside the vocabulary, no two neighbouring ones, or more features than words.
         """
         check_parameters(self)
+        Count(none=True).check("n_tokens", n_tokens)
         ids = checked_tokens(tokens, n_tokens)
         size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
         self._check_size(size)
