@@ -4,6 +4,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import KW_ONLY, astuple, dataclass
 
 import numpy as np
+import scipy.special
 
 from esnlm.grammars.elman_rules import END
 from esnlm.grammars.pushdown import RandomState, uniforms
@@ -72,15 +73,16 @@ class DyckGrammar:
         """
         p, q = self.p1 + self.p2, self.q
         e = 1 - p - q
-        ends = (1 - p - np.sqrt(max(0.0, (1 - p) ** 2 - 4 * q * e))) / (2 * q)
+        ends = min(1.0, e / q)
+        root = float(np.sqrt((1 - 2 * q) ** 2 + 4 * p * q))  # of 1 - 4 q e
         n_pairs = self.max_length // 2 + 1
-        continues = _continuations(4 * q * p * ends / (1 - 4 * q * e), e, q, ends, n_pairs)
+        continues = _continuations(4 * q * p * ends / root**2, p / root, n_pairs)
         # Lengths of a derivation: s = e + p x² s + q s².
         lengths = np.zeros(self.max_length + 1)
-        lengths[0] = (1 - np.sqrt(1 - 4 * q * e)) / (2 * q)
+        lengths[0] = 2 * e / (1 + root)
         for n in range(2, self.max_length + 1, 2):
             both = lengths[1:n] @ lengths[n - 1 : 0 : -1]
-            lengths[n] = (p * lengths[n - 2] + q * both) / (1 - 2 * q * lengths[0])
+            lengths[n] = (p * lengths[n - 2] + q * both) / root
         pair = np.concatenate([[0.0, 0.0], lengths[:-2]]) / ends
         rest = np.zeros((n_pairs + 1, self.max_length + 1))
         for j in range(n_pairs - 1, -1, -1):
@@ -242,16 +244,14 @@ def bracket_distances(sequence: Sequence[str]) -> Ints64:
     return np.array(distances, dtype=np.int64)
 
 
-def _continuations(ratio: float, e: float, q: float, ends: float, n_pairs: int) -> list[float]:
-    """Return P(more than j pairs | at least j) for j < n_pairs.
+def _continuations(ratio: float, one: float, n_pairs: int) -> list[float]:
+    """Return P(more than j pairs | at least j) for j < n_pairs; ``one`` is P(exactly one pair).
 
-    ``B(z) = (1 - sqrt(1 - 4 q (z + e))) / (2 q)``, so that the probabilities of k >= 1 pairs are
-    in the ratio (k - 1/2) / (k + 1) times ``ratio``.
+    ``B(z) = (1 - sqrt(1 - 4 q (z + e))) / (2 q)``, so that the probabilities of k + 1 and k >= 1
+    pairs are in the ratio (k - 1/2) / (k + 1) times ``ratio``. At least k pairs are a series of
+    Gauss times as probable as k.
     """
-    none = (1 - np.sqrt(1 - 4 * q * e)) / (2 * q * ends)
-    k = np.arange(1, n_pairs + 2000)
-    logs = np.concatenate([[0.0], np.cumsum(np.log((k - 0.5) / (k + 1) * ratio))])
-    # Sums from the far end: tails far below the rounding of 1 stay exact.
-    tails = np.logaddexp.accumulate(logs[::-1])[::-1]
-    more = np.exp(tails[1:] - tails[:-1])
-    return [1 - none, *more[: n_pairs - 1].tolist()]
+    k = np.arange(1, n_pairs + 1)
+    series = scipy.special.hyp2f1(1, k - 0.5, k + 1, ratio)
+    more = ratio * ((k - 0.5) / (k + 1))[:-1] * series[1:] / series[:-1]
+    return [float(one * series[0]), *more.tolist()]
