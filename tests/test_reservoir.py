@@ -344,6 +344,10 @@ def test_bad_tokens(tokens, message):
             rf"X must have {V} columns.* got shape \(4, {V + 1}\)",
         ),
         (lambda r: r.transform(np.full((4, V), np.nan)), "finite numbers, got NaN"),
+        (
+            lambda r: small(dtype="float32").transform(np.full((1, V), 1e300)),
+            r"too large for float32.* 1e\+300",
+        ),
         (lambda r: r.transform(np.full((4, V), 1j)), "must hold real numbers, got complex128"),
         (lambda r: r.transform(np.zeros((4, V), "M8[s]")), r"real numbers, got datetime64\[s\]"),
         (lambda r: r.transform(np.full((4, V), pd.NA)), "must hold real numbers: .*NAType"),

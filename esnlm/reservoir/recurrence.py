@@ -62,8 +62,15 @@ class Drive:
 
     def _of(self, tokens: Array) -> Array:
         if self._features is not None:
-            vectors = self._features[tokens].astype(self._bias.dtype, copy=False)
-            return np.ascontiguousarray((self._W_in @ vectors.T).T + self._bias)
+            with np.errstate(over="ignore", invalid="ignore"):
+                vectors = self._features[tokens].astype(self._bias.dtype, copy=False)
+                drives = np.ascontiguousarray((self._W_in @ vectors.T).T + self._bias)
+            if not np.isfinite(drives).all():  # inf - inf has no sign, which tanh would need
+                raise ValueError(
+                    f"input vectors are too large for {self._bias.dtype}: scale them, got up to"
+                    f" {np.abs(self._features.astype(np.float64)).max():g}"
+                )
+            return drives
         columns = self._W_in[:, tokens]
         return np.ascontiguousarray((columns.toarray() if self._sparse else columns).T + self._bias)
 
