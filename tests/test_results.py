@@ -10,6 +10,7 @@ import pytest
 from command_line import refused
 
 from esnlm.__main__ import main
+from esnlm.reporting.contents import read_csv
 
 pytestmark = pytest.mark.usefixtures("in_folder_of_model")
 
@@ -46,6 +47,15 @@ def test_rows_are_added_to_a_file_that_a_spreadsheet_saved():
     assert main([*command[:2], "more", *command[3:]]) == 0
     with open("rows.csv", newline="", encoding="utf-8-sig") as file:
         assert [row["text"] for row in csv.DictReader(file)] == ["text", "more"]
+
+
+def test_rows_are_added_to_a_file_that_holds_a_long_text():
+    Path("long").write_text("the " + "dog" * 50_000)
+    command = ["evaluate", "model", "long", "--surprisal-csv", "s.csv", "--unit", "sentence"]
+    for name in "ab":
+        assert main([*command, "--name", name]) == 0
+    assert [len(row["string"]) for row in rows_of("s.csv")] == [150_004] * 2
+    assert len(read_csv(Path("s.csv"))) == 2
 
 
 def test_a_file_that_a_spreadsheet_saved_in_another_encoding_is_refused_before_the_work(capsys):

@@ -94,7 +94,6 @@ def check_separator(path: str | Path, head: str, separator: str = ",") -> None:
 
 def _check_doubled(path: str | Path, text: str, separator: str) -> None:
     """Raise CorpusError where text follows the closing quotation mark of a field, or none does."""
-    longest = csv.field_size_limit(len(text) + 1)
     rows = csv.reader(StringIO(text), delimiter=separator, strict=True, skipinitialspace=True)
     try:
         for _ in rows:
@@ -104,8 +103,6 @@ def _check_doubled(path: str | Path, text: str, separator: str) -> None:
             f"{path} is no table, line {rows.line_num}: {error}: put a field with quotation marks"
             ' between such marks, and write each of its own twice (in R, qmethod="double")'
         ) from None
-    finally:
-        csv.field_size_limit(longest)
 
 
 def _hold_tabs(fields: Any) -> Any:
