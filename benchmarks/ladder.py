@@ -101,6 +101,7 @@ MODELS = {
         "LSTM, 384 units, softmax in two levels",
         f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_LSTM}",
         "steps",
+        more="--dropout 0.3 --plan decay_passes=3",
     ),
     "lstm-wide": Model(
         "LSTM, 512 units: size and settings of one written outside of this repository",
