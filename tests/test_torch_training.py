@@ -305,6 +305,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     other.settings["network"] = other.settings["network"] | {"rank": 7}
     with pytest.raises(CheckpointError, match="rank of the network is 7, but was 6"):
         other.run(checkpoints, resume=True)
+    seeded = trainer_of("esn", Plan(batch_size=8, random_state=3))
+    seeded.settings["first weights"] = "those of that seed"
+    with pytest.raises(CheckpointError, match="random_state is 3, but was 0"):
+        seeded.run(checkpoints, resume=True)
     with pytest.raises(CheckpointError, match="model is 'lstm', but was 'esn'"):
         trainer_of("lstm", Plan(batch_size=8)).run(checkpoints, resume=True)
 
@@ -531,7 +535,7 @@ def test_parts_of_a_text_are_learned_one_after_another() -> None:
             assert sorted(one_pass) == list(range(15 * part, 15 * part + 15))
         assert (places[0] != places[1]).any()
     assert [len(each) for each in passes] == [batches.n_batches] * 2 == [12, 12]
-    with pytest.raises(CorpusError, match="no whole window"):
+    with pytest.raises(CorpusError, match=r"50 tokens .* windows of 4, parts=47: take shorter"):
         batches_of(text, Plan(**common, parts=47))
 
 
@@ -610,7 +614,7 @@ def test_bad_plans_and_corpora_are_named() -> None:
     with pytest.raises(ValueError, match="patience needs a held-out text"):
         NetworkTrainer(made("esn"), corpus(), None, averaged)
     windows = Plan(batching="windows", length=4000)
-    with pytest.raises(CorpusError, match="no token to predict, or no whole window"):
+    with pytest.raises(CorpusError, match="none to predict in windows of 4000, parts=1"):
         batches_of(corpus(starts=False), windows)
 
 

@@ -186,6 +186,8 @@ def _difference(name: str, then: Any, now: Any) -> str:
                 return _difference(f"{key} of the {name}", then.get(key), value)
     if name in ("corpus", "held-out text", "tokenizer"):
         return f"the {name} is another one than"
+    if name == "first weights":
+        return "the first weights are others than"
     return f"{name} is {now!r}, but was {then!r}"
 
 

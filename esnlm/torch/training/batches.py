@@ -140,7 +140,14 @@ def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches
     kind = StreamBatches if plan.batching == "streams" else PieceBatches
     batches = kind(stream, plan, plan.batch_size * n_processes)
     if batches.n_predicted < 1:
-        raise CorpusError("the corpus holds no token to predict, or no whole window")
+        pieces = {
+            "windows": f"windows of {plan.length}, parts={plan.parts}: take shorter ones, or",
+            "streams": f"{plan.batch_size * n_processes} streams: take fewer, or",
+        }.get(plan.batching, "sentences:")
+        raise CorpusError(
+            f"{len(stream.tokens)} tokens of the corpus leave none to predict in {pieces} give more"
+            " text"
+        )
     return batches
 
 

@@ -105,12 +105,12 @@ class NetworkTrainer(ResumableRun):
             "esnlm": __version__,
             "model": name_of(self.network),
             "network": self.network.settings(),
-            "first weights": self._first_weights,
             "corpus": stream_digest(self.stream),
             "held-out text": self.held_out and stream_digest(self.held_out),
             "number of processes": self.processes.size,
             "device": self.network.device.type,
             **dataclasses.asdict(self.plan),
+            "first weights": self._first_weights,  # last, as the seed of a plan says more
         }
         return dict(json.loads(json.dumps(settings)))
 
