@@ -88,7 +88,7 @@ class Runs:
     ) -> Iterator[Trained]:
         """A network trained for as many steps as fit the budget; none where none do.
 
-        ``once`` are options of runs of up to one pass, ``more`` of longer ones.
+        ``once`` are options of runs of up to three passes, ``more`` of longer ones.
         """
 
         def of(steps: int, own: str) -> list[str]:
@@ -104,7 +104,7 @@ class Runs:
         if steps < 1:
             return
         passes = steps / SHORT[-1] * shorts[-1].n_tokens / self.n_predicted
-        chosen = of(steps, more if passes > 1 else once)
+        chosen = of(steps, more if passes > 3 else once)
         # Not ended by the budget, since then there would be no model; the row says its time.
         trained = self._trained(f"{name}-for-{budget:.0f}-s", chosen, 0.0)
         if trained is not None:

@@ -53,7 +53,7 @@ class Model(NamedTuple):
     says: str
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
-    #: Options of runs of up to one pass, and of longer ones.
+    #: Options of runs of up to three passes, and of longer ones.
     once: str = ""
     more: str = ""
     #: A mixture with Kneser-Ney 5-grams: the models that share the budget.
