@@ -9,6 +9,7 @@ import re
 import runpy
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = ROOT / "benchmarks" / "_fault_folders.py"
     runpy.run_path(str(path))["write_folders"](root, names)
     return root
+
+
+@pytest.fixture(autouse=True)
+def same_weights() -> None:
+    """Networks without a seed have the same weights in every order of the tests."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture

@@ -102,7 +102,7 @@ def reservoir_of(run: dict[str, Any], n_units: int = 8) -> Any:
     from esnlm.torch.networks.registry import merged, network_class
 
     own = run["settings"].get("reservoir", {})
-    small = {"n_units": n_units, "degree": min(own.get("degree", 4), n_units)}
+    small = {"n_units": n_units, "degree": min(own.get("degree", 4), n_units), "random_state": 1}
     kind = network_class(run["model"])
     return kind(9, **merged(run["settings"], {"reservoir": small})).reservoir
 
