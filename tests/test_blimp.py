@@ -389,6 +389,9 @@ def test_folders_without_pairs(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text("\n")
     with pytest.raises(PairsError, match=r"holds no minimal pairs: expected JSON lines"):
         read_pairs(tmp_path)
+    (tmp_path / "a.jsonl").write_bytes(gzip.compress(json.dumps(records()["dropping"][0]).encode()))
+    with pytest.raises(PairsError, match=r"a\.jsonl is packed by gzip: let its name end in \.gz"):
+        read_pairs(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps(records()["dropping"], indent=1))
     with pytest.raises(PairsError, match=r"a\.json is JSON: expected an object a line, in a file"):
         read_pairs(tmp_path / "a.json")

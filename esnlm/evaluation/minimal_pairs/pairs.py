@@ -15,6 +15,7 @@ from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreeme
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
 from esnlm.text.corpus import ARCHIVES, CorpusError, unpacked
 from esnlm.text.files import SEPARATORS, files_within, is_hidden
+from esnlm.text.layout import other_format
 from esnlm.text.stimuli import check_separator
 
 _LINES, _TABLES = (".jsonl",), tuple(SEPARATORS)
@@ -124,6 +125,9 @@ def _plain(name: str) -> str:
 def _records(name: str, data: BinaryIO) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file, each with the number of its line."""
     with _readable(name):
+        if what := other_format(data.read(512)):
+            raise PairsError(f"{name} {what}")
+        data.seek(0)
         if _plain(name).lower().endswith(_LINES):
             yield from _json_lines(name, data)
         else:
