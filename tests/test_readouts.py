@@ -141,6 +141,9 @@ def test_copies_learn_on_as_the_original(readout: Any, tmp_path: Path) -> None:
     joblib.dump(readout, tmp_path / "readout")
     # joblib gives large arrays to its workers as read-only maps
     mapped = joblib.load(tmp_path / "readout", mmap_mode="r")
+    solved = pickle.loads(pickle.dumps(readout)).predict_proba(X)
+    unsolved = joblib.load(tmp_path / "readout", mmap_mode="r")
+    np.testing.assert_array_equal(unsolved.predict_proba(X), solved)
     copies = [readout, pickle.loads(pickle.dumps(readout)), mapped]
     first, *others = [each.partial_fit(X[::-1], y[::-1]).state_dict() for each in copies]
     for other in others:
@@ -269,6 +272,16 @@ def test_what_is_set_after_fit_waits_for_the_next(readout: Any) -> None:
         setattr(fitted, name, "nonsense")
     np.testing.assert_array_equal(fitted.predict_proba(X), before)
     assert at_fit(fitted) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), [("ridge, one penalty", "alpha"), ("classifier", "share")]
+)
+def test_what_is_set_after_fit_is_checked_before_more_rows(name: str, parameter: str) -> None:
+    X, y = pairs(40)
+    fitted = clone(READOUTS[name]).fit(X, y).set_params(**{parameter: -7.0})
+    with pytest.raises(ValueError, match=rf"{parameter} must .*, got -7"):
+        fitted.partial_fit(X, y)
 
 
 @every_readout

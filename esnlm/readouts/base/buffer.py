@@ -66,6 +66,7 @@ class BufferedReadout(StreamingReadout):
 
     def _settle(self) -> None:
         if self._stale:
+            self.make_writable()
             waiting, streaming = self._waiting, self._streaming
             self._flush()
             if not streaming:  # the rows are solved again with those to come

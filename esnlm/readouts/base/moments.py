@@ -137,6 +137,7 @@ class Moments(Stateful):
 
     def _products(self) -> Floats:
         """Products (n_units, n_units) of the rows less the origin."""
+        self.make_writable()
         self._empty_stage()
         self._empty_part()
         kernels.mirror_upper_triangle(self._gram)

@@ -18,6 +18,7 @@ from esnlm.readouts.base.passes import PassLearner, divergence
 from esnlm.utils.arrays import Array, Arrays, Ints, check_arrays
 from esnlm.utils.state_dict import Linkable, Stateful, array_of, saved
 from esnlm.utils.threads import OwnLock
+from esnlm.utils.validation import check_parameters
 
 _WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"
@@ -108,6 +109,7 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
             self._forget(fitted=False)
         if not self._can_learn:
             raise ValueError(_WITHOUT_STATE)
+        check_parameters(self)
         self.make_writable()
         with divergence():
             self._absorb(X, codes)
