@@ -99,6 +99,10 @@ def test_values_of_the_words_before_stand_beside_a_word():
     read_on = ngrams("document").surprisal(text, lags=1)  # it reads on to the next line
     expected = read_on.groupby("document")["surprisal_bits"].shift(1)
     assert read_on["surprisal_bits_lag1"].equals(expected)
+    for context in ("document", 1):
+        read_on = model.surprisal(text, lags=1, context=context)
+        expected = read_on.groupby("document")["surprisal_bits"].shift(1)
+        assert read_on["surprisal_bits_lag1"].equals(expected)
     with pytest.raises(ValueError, match="lags must be at most 3, got 4"):
         model.surprisal("the boy", lags=4)
 
@@ -164,6 +168,7 @@ def test_marks_that_are_tokens_are_no_words_of_the_counts() -> None:
     ("counts", "message"),
     [
         ({"the": "3"}, "counts must be numbers by word, got '3' for 'the'"),
+        ({"the": 0.06, "boy": 1e-4}, "counts must be occurrences, got at most 0.06"),
         ({"the": -1}, "got -1 for 'the'"),
         (pd.Series([3, 4]), "got 3 for 0"),
         (pd.DataFrame({"word": ["the"], "n": [3]}), "a table of word, n: pass one of its columns"),

@@ -140,7 +140,9 @@ class Evaluation:
                 last = self._last_model()
                 of_words = token_scores(last, walk, self.correct_boundaries)[places]
             texts = docs if isinstance(docs, list) else []
-            yield ScoredText(texts, n_before, stream, predicted, scores, reset, of_words)
+            yield ScoredText(
+                texts, n_before, stream, predicted, scores, reset, of_words, self.context
+            )
             n_before += len(texts)
             if stream.starts is None:
                 before = walk.tokens[-_OVERLAP:]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from esnlm.models.context import in_context
+from esnlm.models.context import Context, in_context
 from esnlm.models.text_words import EncodedText, bare_word
 from esnlm.models.token_scores import TokenScores, token_scores
 from esnlm.text.backends import is_punctuation
@@ -49,7 +49,7 @@ class ScoredText:
     ``docs``: the texts; empty for shards. ``n_before``: documents of the text before them.
     ``stream``: their T tokens, framed as by ``reset``. ``predicted`` (T,) bool. ``scores``: one
     array (T,) float64 a model, natural logs, 0 where nothing is predicted. ``of_words``: what
-    rows of words need.
+    rows of words need. ``context``: what the model reads before a sentence, see `in_context`.
     """
 
     docs: Sequence[str]
@@ -59,6 +59,7 @@ class ScoredText:
     scores: list[Floats]
     reset: str
     of_words: TokenScores | None = None
+    context: Context = None
 
 
 def surprisal_columns(unit: str, lags: int = 0) -> tuple[str, ...]:
@@ -85,7 +86,8 @@ def surprisal_rows(
     if unit != "word":
         return rows
     rows = _with_frequencies(rows, Counter() if counts is None else counts)
-    return _with_lags(rows, lags, within="document" if part.reset != "sentence" else "sentence")
+    alone = part.reset == "sentence" and part.context in (None, "sentence")
+    return _with_lags(rows, lags, within="sentence" if alone else "document")
 
 
 def _rows(part: ScoredText, model: Any, unit: str, name: str) -> Iterator[dict[str, Any]]:
@@ -185,7 +187,7 @@ def scored(
     scores = model._scores(walk)[places]
     predicted = stream.predicted()
     of_words = token_scores(model, walk, correct_boundaries)[places]
-    return ScoredText(docs, 0, stream, predicted, [scores * predicted], reset, of_words)
+    return ScoredText(docs, 0, stream, predicted, [scores * predicted], reset, of_words, context)
 
 
 def unknown_tokens(model: Any) -> Bools:
@@ -242,6 +244,11 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
         if not (isinstance(word, str) and is_number and 0 <= n < inf):
             raise ValueError(f"counts must be numbers by word, got {n!r} for {word!r}")
         bare[bare_word(word)] += n
+    if 0 < max(bare.values(), default=0) < 1:
+        raise ValueError(
+            f"counts must be occurrences, got at most {max(bare.values()):g}: multiply shares by the"
+            " number of words that were counted"
+        )
     return bare
 
 
