@@ -246,8 +246,8 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
         bare[bare_word(word)] += n
     if 0 < max(bare.values(), default=0) < 1:
         raise ValueError(
-            f"counts must be occurrences, got at most {max(bare.values()):g}: multiply shares by the"
-            " number of words that were counted"
+            f"counts must be occurrences, got at most {max(bare.values()):g}: multiply shares by"
+            " the number of words that were counted"
         )
     return bare
 
