@@ -280,6 +280,7 @@ def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value, cap
         (["--preset", "paper"], '"paper" for --preset. Choose from: "found", "rachez2012"'),
         (["--leak-rate", 1.5], "--leak-rate must lie in (0, 1], got 1.5"),
         (["--lengths", "3-9"], "--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'"),
+        (["--lengths", "3:1", "03:2"], "--lengths 03:2: length 3 has a weight already: name one"),
         (["--plural", 1.5], "--plural must lie in"),
     ],
 )

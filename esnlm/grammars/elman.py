@@ -6,7 +6,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
+from esnlm.grammars.elman_rules import END, LEXICON, WEIGHT, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
 from esnlm.utils.arrays import Floats, Tokens, checked_tokens
 from esnlm.utils.memory import check_memory
@@ -241,8 +241,7 @@ def _length_weights(free: Floats, quotas: Mapping[int, float] | None, min_length
 
 
 def _check_quota(length: int, quota: float, free: Floats, min_length: int) -> None:
-    if not 0 <= quota < np.inf:
-        raise ValueError(f"the quota of length {length} must be finite and >= 0, got {quota}")
+    WEIGHT.check(f"the quota of length {length}", quota)
     if quota and not min_length <= length < len(free):
         raise ValueError(
             f"length_quotas ask for length {length}, outside [{min_length}, {len(free) - 1}]: "

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
-import numpy as np
-
 from esnlm.grammars.pushdown import Rule, Stack
+from esnlm.utils.validation import Number
 
 END = "."
 WHO = "who"
 NUMBERS = ("singular", "plural")
+#: A weight of a word or a length; far larger ones overflow in sums and quotients.
+WEIGHT = Number(0, 1e30)
 
 #: Word class -> its words, in the order of the vocabulary.
 LEXICON: Mapping[str, tuple[str, ...]] = {
@@ -104,8 +105,7 @@ def lexical_shares(weights: Mapping[str, float]) -> dict[str, float]:
     for word, weight in weights.items():
         if word not in words_known:
             raise ValueError(f"word_weights names {word!r}, which is not in the vocabulary")
-        if not 0 <= weight < np.inf:
-            raise ValueError(f"the weight of {word!r} must be finite and >= 0, got {weight}")
+        WEIGHT.check(f"the weight of {word!r}", weight)
     shares: dict[str, float] = {}
     for kind, words in LEXICON.items():
         total = sum(weights.get(word, 1.0) for word in words)

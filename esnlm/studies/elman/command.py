@@ -229,13 +229,16 @@ def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:
     """Return weights by sentence length from LENGTH:WEIGHT items, or None for ``free``."""
     if list(lengths) == ["free"]:
         return None
-    quotas = {}
+    quotas: dict[str, float] = {}
     for item in lengths:
         length, _, weight = item.partition(":")
         try:
-            quotas[str(int(length))] = float(weight)
+            pair = str(int(length)), float(weight)
         except ValueError:
             raise ValueError(
                 f"--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'; got {item!r}"
             ) from None
+        if pair[0] in quotas:
+            raise ValueError(f"--lengths {item}: length {pair[0]} has a weight already: name one")
+        quotas.update([pair])
     return quotas
