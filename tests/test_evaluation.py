@@ -280,6 +280,7 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
         ("--lags 1 --surprisal-csv s.csv --unit token", "--lags is of words, got --unit token"),
         ("--interpolate model --weight 2", "--weight must lie in [0, 1], got 2"),
         ("--interpolate model --weight 1 --held-out text", "leave one out"),
+        ("--interpolate ./model", "--interpolate model is the MODEL itself"),
         ("--interpolate word", "different tokenizers"),
         ("--interpolate document", "must read sequences alike"),
         ("--surprisal-csv model", "cannot write model: it is a folder"),

@@ -12,6 +12,7 @@ from esnlm.options.common import (
     Model,
     Png,
     ResultOptions,
+    check_second,
     finish,
     group,
     n_unknown,
@@ -82,6 +83,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
 
     if options.weight is not None and options.interpolate is None:
         raise ValueError("--weight needs --interpolate MODEL2")
+    check_second(model, options.interpolate)
     of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
     replace = options.overwrite
     files = (of_table, of_pairs, (options.plot, None))

@@ -15,6 +15,7 @@ from esnlm.options.common import (
     File,
     Model,
     ResultOptions,
+    check_second,
     finish,
     group,
 )
@@ -91,6 +92,7 @@ def evaluate(
     from esnlm.evaluation.surprisal_csv import SurprisalTable
 
     _check(text, options)
+    check_second(model, options.interpolate)
     stimuli = _stimuli(text, options)
     table = SurprisalTable(options.unit or "word", options.lags, stimuli)
     csvs = (options.csv, options.surprisal_csv, options.bins_csv)

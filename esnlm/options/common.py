@@ -120,6 +120,14 @@ def names(choices: tuple[str, ...]) -> Parameter:
     return Parameter(metavar="NAME", choices=choices)
 
 
+def check_second(model: Path, second: Path | None) -> None:
+    """Raise ValueError where --interpolate names the model itself, which changes nothing."""
+    if second is not None and second.resolve() == model.resolve():
+        raise ValueError(
+            f"--interpolate {second} is the MODEL itself: name another, or leave it out"
+        )
+
+
 def finish(*files: Path | None, then: str = "") -> None:
     """Print which files were written; tell a person at a terminal which command may come next."""
     paths = [str(path) for path in files if path is not None and path.exists()]
