@@ -8,7 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, SoftmaxReadout
+from esnlm import (
+    InterpolatedModel,
+    LanguageModel,
+    NgramLanguageModel,
+    Reservoir,
+    RidgeReadout,
+    SoftmaxReadout,
+)
 from esnlm.__main__ import main
 from esnlm.app.answers import MOST_CHARACTERS, MOST_TOKENS, ShownModel, principal_components
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
@@ -200,6 +207,9 @@ def test_what_a_model_is() -> None:
     about = fitted("ngrams", "char", "document").about()
     assert (about.kind, about.unit, about.n_units) == ("n-grams", "character", None)
     assert fitted("ngrams", "bpe", "never").about().unit == "sub-word"
+    both = [fitted(kind, "word", "sentence").model for kind in ("reservoir", "ngrams")]
+    about = ShownModel("both", InterpolatedModel(both)).about()
+    assert (about.kind, about.n_units) == ("interpolated", None)
 
 
 @pytest.mark.parametrize(

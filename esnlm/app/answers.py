@@ -160,7 +160,8 @@ class ShownModel:
     def about(self) -> About:
         """Return what the model is."""
         reservoir = getattr(self.model, "reservoir_", None)
-        kinds = {"NgramLanguageModel": "n-grams", "LanguageModel": "reservoir"}
+        kinds = {"NgramLanguageModel": "n-grams", "LanguageModel": "reservoir",
+                 "InterpolatedModel": "interpolated"}  # fmt: skip
         unit = "character" if self.tokenizer.keeps_newlines else "word"
         if not isinstance(self.tokenizer.backend.model, WordLevel):
             unit = "sub-word"
