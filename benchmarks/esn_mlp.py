@@ -7,14 +7,20 @@ are computed ahead of its steps. The LSTMs have as many trained parameters (``--
 them); as many without the embeddings of tokens and pairs, since a step updates few of these; or
 the 512 units of Ueda et al. (2025). All learn in bfloat16 from batches of as many sentences, of
 like length. Medians of three runs each, in turns, on all threads of torch; the first tenth of a
-run, or its first step, is not counted.
+run, or its first step, is not counted. The bound of the readout's pace is that of the matrix
+products of its steps, each repeated alone, with everything else for nothing.
 """
 
+from collections import Counter
+from contextlib import suppress
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
-from _report import options, report, row
+from _report import median_seconds, options, report, row
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_training import REPEATS, pace
 
 from esnlm.text.shards import Shards
@@ -23,6 +29,8 @@ from esnlm.torch.networks.lstm import LSTM
 from esnlm.torch.networks.network import Network
 from esnlm.torch.networks.registry import n_trained, settings_of_size
 from esnlm.torch.training.plan import Plan, plan_settings
+from esnlm.torch.training.trainer import NetworkTrainer
+from esnlm.training.resumable_run import StoppedError
 
 _TARGET = 5.0
 
@@ -58,7 +66,34 @@ def main() -> None:
         rows.append(
             row("training", f"{mine}; {peer}", pace_of_ours, other, "tokens/s", target=aim, met=met)
         )
+    trainer = NetworkTrainer(EchoStateNetworkWithMLP(n_tokens), stream, None, plan)
+    with suppress(StoppedError), Products() as products:
+        trainer.run(stop=lambda: trainer.step == args.steps)
+    bound = trainer.tokens / products.seconds()
+    rows.append(row("bound", f"{mine}; matrix products alone", median(ours), bound, "tokens/s"))
     report("esn_mlp", rows)
+
+
+class Products(TorchDispatchMode):
+    """Counts the matrix products of all that is computed meanwhile, by shapes and dtypes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[Any] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+            factors = ((x.shape, x.stride(), x.dtype) for x in args[-2:])
+            self.counts[tuple(factors)] += 1
+        return func(*args, **(kwargs or {}))
+
+    def seconds(self) -> float:
+        """Return the seconds that they take, each repeated alone."""
+        total = 0.0
+        for factors, count in self.counts.items():
+            a, b = (torch.empty_strided(x, y, dtype=z).normal_() for x, y, z in factors)
+            total += count * median_seconds(partial(torch.matmul, a, b), repeats=3)
+        return total
 
 
 def in_vectors(network: Network) -> int:
