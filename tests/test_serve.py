@@ -418,6 +418,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["counts", "--port", "-1"], "--port must lie in [0, 65535], got -1"),
         (["counts", "--host", "no.such.host.invalid"], "cannot listen at no.such.host.invalid"),
         (["counts", "--host", "203.0.113.7"], "cannot listen at 203.0.113.7"),
+        (["counts", "--host", "x" * 300], "xx: expected the name of a host"),
         ([], "MODEL"),
     ],
 )
@@ -486,6 +487,10 @@ def test_a_server_for_the_network_comes_with_a_warning(
     address = out.split()[3]
     assert address.startswith("http://localhost:")
     assert shown == [address]
+    assert main(["serve", "counts", "--port", "0", "--host", "LocalHost"]) == 0
+    assert capsys.readouterr().err == ""
+    with listening("127.0.0.1", 0) as listener:  # "::" listens to no other family
+        assert server.address_of(listener, "::").startswith("http://[::1]:")
 
 
 @pytest.mark.parametrize("half", [b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ", _HALF_BODY])

@@ -73,6 +73,8 @@ def listening(host: str, port: int) -> socket.socket:
         is_system = error.errno is not None and error.errno > 0  # else of the look-up of the name
         reason = os.strerror(error.errno or 0) if is_system else error.strerror
         raise ValueError(f"cannot listen at {host}, port {port}: {reason}") from error
+    except UnicodeError as error:
+        raise ValueError(f"cannot listen at {host:.80}: expected the name of a host") from error
 
 
 def guarded(models: Sequence[ShownModel], host: str) -> Guard:
@@ -82,8 +84,8 @@ def guarded(models: Sequence[ShownModel], host: str) -> Guard:
 
 def address_of(listener: socket.socket, host: str) -> str:
     """Where a browser on this machine finds the server."""
-    unspecified = host in ("", "0.0.0.0", "::")
-    name = "localhost" if unspecified else f"[{host}]" if ":" in host else host
+    host = {"0.0.0.0": "localhost", "::": "::1"}.get(host, host)
+    name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{listener.getsockname()[1]}/"
 
 

@@ -46,7 +46,7 @@ def serve(
             ShownModel(name, load_model(path, device=device))
             for name, path in zip(names, model, strict=True)
         ]
-        if not is_local(host):
+        if not is_local(listener.getsockname()[0]):  # of a name, where it was found
             log.warning(f"{host} is not this machine alone: others on the network use the models")
         address = address_of(listener, host)
         print(f"serving {', '.join(names)} at {address} (Ctrl-C ends it)", flush=True)
