@@ -31,7 +31,7 @@ def test_equation_2_undoes_equation_5():
 def test_a_gate_of_that_bias_keeps_exp_minus_one_over_t():
     gate = 1 / (1 + np.exp(-forget_bias(TIMES[1:])))
     np.testing.assert_allclose(gate, np.exp(-1 / TIMES[1:]), rtol=1e-9)
-    np.testing.assert_allclose(estimated_timescales(gate), TIMES[1:], rtol=1e-6)
+    np.testing.assert_allclose(estimated_timescales(gate, 1 - gate), TIMES[1:], rtol=1e-6)
 
 
 def test_quantiles_are_those_of_scipy():
@@ -86,8 +86,8 @@ def test_what_is_no_timescale():
         forget_bias([2.0, -1.0])
     with pytest.raises(ValueError, match="timescales must be positive and finite, got inf"):
         closest_inverse_gamma([2.0, np.inf])
-    with pytest.raises(ValueError, match="must lie in"):
-        estimated_timescales([0.5, 1.0])
+    with pytest.raises(ValueError, match=r"must lie in \(0, 1\), got 1"):
+        estimated_timescales([0.5, 1.0], [0.5, 0.0])
     for of_none in (forget_bias, closest_inverse_gamma, closest_gaussian):
         with pytest.raises(ValueError, match="timescales of one unit or more, got none"):
             of_none([])

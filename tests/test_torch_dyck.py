@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.special
 
 torch = pytest.importorskip("torch")
 
@@ -114,8 +115,8 @@ def test_training_ends_once_it_has_converged():
 def test_measured_timescales_are_equation_3(alpha):
     network = network_of(alpha)
     with torch.no_grad():
-        gates = [network.forget_gates(Brackets.of([s]).tokens)[0].numpy() for s in SEQUENCES]
-    expected = -1 / np.log(np.concatenate(gates).mean(axis=0))
+        drives = [network.forget_drives(Brackets.of([s]).tokens)[0].numpy() for s in SEQUENCES]
+    expected = -1 / np.log(scipy.special.expit(np.concatenate(drives)).mean(axis=0))
     np.testing.assert_allclose(
         measured_timescales(network, Brackets.of(SEQUENCES)), expected, rtol=1e-3
     )

@@ -41,7 +41,8 @@ def test_the_gate_formulas_give_the_states_of_torch(timescales):
     h, c = (torch.randn(2, 5, dtype=torch.float64) for _ in range(2))
     own = own_of_torch(layer, 3)
     expected, (_, last) = own(inputs, (h[None], c[None]))
-    i, f, g, o = layer.gates(inputs, expected, (h, c))
+    drives = layer.drives(inputs, expected, (h, c))
+    i, f, g, o = (part.tanh() if n == 2 else part.sigmoid() for n, part in enumerate(drives))
     for t in range(7):
         c = f[:, t] * c + i[:, t] * g[:, t]
         torch.testing.assert_close(o[:, t] * c.tanh(), expected[:, t])

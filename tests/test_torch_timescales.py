@@ -12,7 +12,7 @@ from esnlm.torch.networks.lstm import LSTM  # noqa: E402
 from esnlm.torch.networks.multi_timescale_lstm import (  # noqa: E402
     AWDLSTM,
     MultiTimescaleLSTM,
-    forget_gates,
+    forget_drives,
     measured_timescales,
 )
 from esnlm.torch.training.batches import batches_of  # noqa: E402
@@ -98,10 +98,10 @@ def test_forget_gates_are_those_of_the_states(kind):
     torch.manual_seed(0)
     settings = {"n_units": 5, "n_layers": 2} if kind is LSTM else SMALL
     network = kind(11, **settings).eval()
-    gates, state = forget_gates(network, TOKENS)
-    first, middle = forget_gates(network, TOKENS[:, :9])
-    second, reached = forget_gates(network, TOKENS[:, 9:], middle)
-    for whole, *parts in zip(gates, first, second, strict=True):
+    drives, state = forget_drives(network, TOKENS)
+    first, middle = forget_drives(network, TOKENS[:, :9])
+    second, reached = forget_drives(network, TOKENS[:, 9:], middle)
+    for whole, *parts in zip(drives, first, second, strict=True):
         torch.testing.assert_close(torch.cat(parts, dim=1), whole)
     torch.testing.assert_close(reached, state)
     torch.testing.assert_close(reached, network.encode(TOKENS)[1])
@@ -109,13 +109,23 @@ def test_forget_gates_are_those_of_the_states(kind):
 
 def test_measured_timescales_are_equation_3():
     network = MultiTimescaleLSTM(11, **SMALL)
-    gates, _ = forget_gates(network, TOKENS)
+    drives, _ = forget_drives(network, TOKENS)
     found = measured_timescales(network, TOKENS.numpy())
-    for layer, times in zip(gates, found, strict=True):
-        mean = layer.double().mean(dim=(0, 1)).numpy()
+    for layer, times in zip(drives, found, strict=True):
+        mean = layer.sigmoid().double().mean(dim=(0, 1)).numpy()
         np.testing.assert_allclose(times, -1 / np.log(mean), rtol=1e-4)
     with pytest.raises(ValueError, match="timescales need text, got none"):
         measured_timescales(network, [])
+
+
+def test_measured_timescales_of_gates_that_are_0_or_1_in_single_precision():
+    times = [0.008, 0.02, 3.0, 1e6, 1e9, 1e20]
+    network = MultiTimescaleLSTM(11, **SMALL, layer_timescales=[None, None, times])
+    with torch.no_grad():
+        for weight in (network.layers[2].weight_ih, network.layers[2].weight_hh):
+            weight.zero_()  # the biases are all that is left
+    *_, found = measured_timescales(network, TOKENS.numpy())
+    np.testing.assert_allclose(found, times, rtol=1e-5)
 
 
 def test_measured_timescales_follow_the_assigned_ones():

@@ -25,16 +25,19 @@ def forget_bias(timescales: ArrayLike) -> Floats:
     return -rates - np.log(-np.expm1(-rates))
 
 
-def estimated_timescales(mean_forget_gate: ArrayLike) -> Floats:
-    """Return ``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
+def estimated_timescales(kept: ArrayLike, lost: ArrayLike) -> Floats:
+    """Return ``-1 / log f``, of forget gates averaged over a text (equation 3).
 
-    >>> estimated_timescales([np.exp(-1 / 20)]).round(9).tolist()
+    ``kept`` (n_units,) are means of f, ``lost`` those of 1 - f, which a mean near 1 rounds away.
+
+    >>> estimated_timescales(np.exp([-1 / 20]), -np.expm1([-1 / 20])).round(9).tolist()
     [20.0]
     """
-    gates = np.asarray(mean_forget_gate, dtype=np.float64)
-    if not ((gates > 0) & (gates < 1)).all():
-        raise ValueError("mean forget gates must lie in (0, 1)")
-    return -1 / np.log(gates)
+    f, rest = np.asarray(kept, dtype=np.float64), np.asarray(lost, dtype=np.float64)
+    wrong = f[~((f > 0) & (rest > 0))]
+    if wrong.size:
+        raise ValueError(f"mean forget gates must lie in (0, 1), got {wrong[0]:g}")
+    return -1 / np.where(f < 0.5, np.log(f), np.log1p(-np.minimum(rest, 0.5)))
 
 
 def inverse_gamma_timescales(alpha: float, n_units: int) -> Floats:

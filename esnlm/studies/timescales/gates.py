@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from esnlm.plots.figures import panels, save
-from esnlm.torch.networks.multi_timescale_lstm import forget_gates
+from esnlm.torch.networks.multi_timescale_lstm import forget_drives
 from esnlm.utils.arrays import Array, Tokens
 
 _N_TOKENS = 60
@@ -30,10 +30,10 @@ def sorted_gates(gates: Array) -> Array:
 def plot_gates(network: Any, tokens: Tokens, path: Path) -> None:
     """Draw a heat map for each layer: units down, those that remember longest at the bottom."""
     ids = torch.from_numpy(np.asarray(tokens[:_N_TOKENS]).astype(np.int64)).to(network.device)
-    gates, _ = forget_gates(network, ids[None])
-    figure, axes = panels(len(gates), across=3)
-    for number, (axis, layer) in enumerate(zip(axes, gates, strict=True), 1):
-        values = sorted_gates(layer[0].cpu().numpy())
+    drives, _ = forget_drives(network, ids[None])
+    figure, axes = panels(len(drives), across=3)
+    for number, (axis, layer) in enumerate(zip(axes, drives, strict=True), 1):
+        values = sorted_gates(layer[0].sigmoid().cpu().numpy())
         image = axis.imshow(values, aspect="auto", vmin=0, vmax=1, cmap="viridis")
         axis.grid(visible=False)
         axis.set_title(f"layer {number}", loc="left", fontsize=10)

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from esnlm.grammars.dyck import BRACKETS, PAIRS, allowed_closers
 from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
-from esnlm.torch.networks.lstm import GatedLayer
+from esnlm.torch.networks.lstm import GatedLayer, kept_and_lost
 from esnlm.utils.arrays import Bools, Floats
 
 #: Training stops where the loss on validation sequences falls below this, as in the authors' code.
@@ -68,10 +68,10 @@ class DyckLSTM(nn.Module):
         outputs, _ = self.layer(self._one_hot(tokens))
         return self.output(outputs).sigmoid()
 
-    def forget_gates(self, tokens: Tensor) -> Tensor:
-        """Forget gates (B, T, H) on tokens (B, T)."""
+    def forget_drives(self, tokens: Tensor) -> Tensor:
+        """Return the drives (B, T, H) of the forget gates on tokens (B, T)."""
         inputs = self._one_hot(tokens)
-        return self.layer.gates(inputs, self.layer(inputs)[0])[1]
+        return self.layer.drives(inputs, self.layer(inputs)[0])[1]
 
     def _one_hot(self, tokens: Tensor) -> Tensor:
         return functional.one_hot(tokens, len(BRACKETS)).to(self.output.weight.dtype)
@@ -144,7 +144,7 @@ def right_sequences(network: DyckLSTM, sequences: Brackets) -> Bools:
 def measured_timescales(network: DyckLSTM, sequences: Brackets) -> Floats:
     """Timescales (H,) from the mean forget gates over all steps (equation 3)."""
     network.eval()
-    total = torch.zeros(network.layer.n_units, dtype=torch.float64)
+    total = torch.zeros(2, network.layer.n_units, dtype=torch.float64)
     for batch in sequences.batches():
-        total += network.forget_gates(batch.tokens)[batch.inside].double().sum(dim=0).cpu()
-    return estimated_timescales((total / int(sequences.inside.sum())).numpy())
+        total += kept_and_lost(network.forget_drives(batch.tokens)[batch.inside])
+    return estimated_timescales(*(total / int(sequences.inside.sum())).numpy())

@@ -100,16 +100,28 @@ class GatedLayer(nn.Module):
         zeros = inputs.new_zeros((len(inputs), self.n_units))
         return zeros, zeros
 
-    def gates(
+    def drives(
         self, inputs: Tensor, outputs: Tensor, state: LayerState | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """i, f, g and o (B, T, H) at each step of `forward`, which returned ``outputs``."""
+        """Return what i, f, g and o (B, T, H) are the sigmoid or tanh of, at each step.
+
+        ``outputs`` are what `forward` returned.
+        """
         first = (state or self._start(inputs))[0]
         before = torch.cat([first[:, None], outputs[:, :-1]], dim=1)
         weight_ih, weight_hh, bias_ih, bias_hh = self.weights()
         sums = inputs @ weight_ih.T + before @ weight_hh.T + (bias_ih + bias_hh)
         i, f, g, o = sums.chunk(4, dim=-1)
-        return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        return i, f, g, o
+
+
+def kept_and_lost(drives: Tensor) -> Tensor:
+    """Return sums (2, H) of forget gates f and of 1 - f over their drives (n, H).
+
+    In single precision a gate of a timescale beyond 10^7 is 1.
+    """
+    drives = drives.double()
+    return torch.stack([drives.sigmoid().sum(dim=0), (-drives).sigmoid().sum(dim=0)]).cpu()
 
 
 class _Run(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
 from esnlm.torch.device import on_device
-from esnlm.torch.networks.lstm import LSTM, GatedLayer
+from esnlm.torch.networks.lstm import LSTM, GatedLayer, kept_and_lost
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.utils.arrays import Bools, Floats, Floats32, Tokens
 from esnlm.utils.validation import Count, Number, limited
@@ -199,21 +199,21 @@ def is_lstm(network: Network) -> bool:
 
 
 @torch.inference_mode()
-def forget_gates(
+def forget_drives(
     network: LSTM | AWDLSTM, tokens: Tensor, state: State = None
 ) -> tuple[list[Tensor], State]:
-    """Forget gates (B, T, units) of each layer on tokens (B, T), and the state after them.
+    """Return drives (B, T, units) of each layer's forget gates, and the state after tokens (B, T).
 
     Without dropout; the network is left in evaluation mode.
     """
     hidden = network.eval().embedding(tokens)
-    gates, states = [], []
+    drives, states = [], []
     for layer, before in zip(network.layers, state or [None] * network.n_layers, strict=True):
         outputs, after = layer(hidden, before)
-        gates.append(layer.gates(hidden, outputs, before)[1])
+        drives.append(layer.drives(hidden, outputs, before)[1])
         states.append(after)
         hidden = outputs
-    return gates, tuple(states)
+    return drives, tuple(states)
 
 
 @torch.inference_mode()
@@ -238,18 +238,18 @@ def measured_timescales(network: LSTM | AWDLSTM, texts: Iterable[Tokens]) -> lis
 
     Equation 3 of Mahto et al. (2021). Each text is read from the start state.
     """
-    sums = [torch.zeros(layer.n_units, dtype=torch.float64) for layer in network.layers]
+    sums = [torch.zeros(2, layer.n_units, dtype=torch.float64) for layer in network.layers]
     n_read = 0
     for text in texts:
         state = None
         for part in _ids(network, text).split(_TOKENS_AT_ONCE):
-            gates, state = forget_gates(network, part[None], state)
-            for total, layer in zip(sums, gates, strict=True):
-                total += layer[0].double().sum(dim=0).cpu()
+            drives, state = forget_drives(network, part[None], state)
+            for total, layer in zip(sums, drives, strict=True):
+                total += kept_and_lost(layer[0])
             n_read += len(part)
     if not n_read:
         raise ValueError("timescales need text, got none")
-    return [estimated_timescales((total / n_read).numpy()) for total in sums]
+    return [estimated_timescales(*(total / n_read).numpy()) for total in sums]
 
 
 def _ids(network: Network, tokens: Tokens) -> Tensor:
