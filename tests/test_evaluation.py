@@ -306,6 +306,16 @@ def test_options_of_text_are_refused_where_all_is_shards(option, capsys):
     assert main(["evaluate", "model", "shards", "text", *option.split()]) == 0
 
 
+@pytest.mark.parametrize("option", ["--unwrap", "--strip-gutenberg", "--documents line"])
+def test_options_of_lines_are_refused_where_all_is_tables(option, capsys):
+    ngrams().save("model")
+    Path("table.csv").write_text("sentence,item\nthe boy sees,1\n")
+    command = ["evaluate", "model", "table.csv", "--column", "sentence", *option.split()]
+    assert main(command) == 2
+    assert "a row of a table is a document" in capsys.readouterr().err
+    assert main([*command, "--bins", "text"]) == 0
+
+
 def test_the_weight_is_the_one_a_minimiser_finds():
     rng = np.random.default_rng(0)
     for scale in (0.1, 1.0, 20.0):

@@ -168,8 +168,15 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
         Path(name).resolve() for name in options.held_out
     }:
         log.warning("--held-out is scored too: a weight chosen on a text flatters the mean there")
-    of_text = options.documents or options.layout().changed()
-    if of_text and all(map(holds_shards, [*text, *options.held_out, *options.bins])):
+    others_are_shards = all(map(holds_shards, [*options.held_out, *options.bins]))
+    all_are_shards = others_are_shards and all(map(holds_shards, text))
+    of_lines = options.documents or options.strip_gutenberg or options.unwrap
+    if of_lines and others_are_shards and (options.column or options.word_column):
+        raise ValueError(
+            "--strip-gutenberg, --unwrap and --documents are of text: a row of a table is a"
+            " document"
+        )
+    if (of_lines or options.layout().changed()) and all_are_shards:
         raise ValueError(
             "--encoding, --strip-gutenberg, --unwrap and --documents are of text: shards were cut"
             " in tokens by prepare"

@@ -28,7 +28,7 @@ def export(
     format
         hf: AutoModelForCausalLM.from_pretrained(DIR, trust_remote_code=True) of Hugging Face
         transformers loads it, the model's code being in it. arpa: n-grams as a file that KenLM and
-        SRILM read, and every command of esnlm as a MODEL, if its name ends in .arpa.
+        SRILM read; if its name ends in .arpa, commands that score or draw take it as a MODEL.
     license
         Licence of the weights, by Hugging Face's identifier, such as cc-by-4.0, for the model card
         (default: unknown).
