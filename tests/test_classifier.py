@@ -255,6 +255,10 @@ def test_a_classifier_fitted_on_other_labels_is_refused() -> None:
     words = GaussianNB().fit(reservoir.transform(TOKENS), np.array(list("abcdefgh"))[TOKENS])
     with pytest.raises(ValueError, match="must be tokens, integers from 0 to 7, got"):
         LanguageModel(reservoir, words).predict_proba(TOKENS[:4])
+    labels = np.array(["a", "b"])[np.arange(20) % 2]
+    by_label = FrozenEstimator(LogisticRegression().fit(np.eye(20), labels))
+    with pytest.raises(ValueError, match=r"must be tokens, integers from 0 to 1, got \['a', 'b'\]"):
+        ClassifierReadout(classifier=by_label).fit(np.eye(20), labels)
 
 
 def test_parts_that_are_fitted_predict_at_once_and_others_do_not() -> None:

@@ -96,12 +96,7 @@ class ClassifierReadout(StreamingReadout):
         Its ``classes_`` are integers from 0 to ``n_classes`` - 1; others are impossible to it.
         """
         check_is_fitted(classifier)
-        codes = np.asarray(classifier.classes_)
-        if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < n_classes:
-            raise ValueError(
-                f"the classes of a fitted classifier must be tokens, integers from 0 to"
-                f" {n_classes - 1}, got {codes.tolist()[:5]} ..."
-            )
+        _check_classes(classifier, n_classes)
         readout = cls(classifier=classifier, share=0.0)
         readout.n_features_in_ = int(classifier.n_features_in_)
         readout.classes_ = np.arange(n_classes)
@@ -165,6 +160,7 @@ class ClassifierReadout(StreamingReadout):
         classifier = DummyClassifier() if certain else clone(self.classifier)
         if certain or self.patience is None or held_out is None:
             self.classifier_ = classifier.fit(X, codes)
+            _check_classes(self.classifier_, len(self.classes_))  # of one that is frozen
             return
         judges = [(X.copy(), y.copy()) for X, y in held_out]  # memory of blocks is used again
 
@@ -231,6 +227,16 @@ class ClassifierReadout(StreamingReadout):
         check_arrays({name: codes}, {name: "i C"})
         if not 0 <= codes.min() <= codes.max() < len(self.classes_):
             raise ValueError(f"the codes of {name} must lie in 0 .. {len(self.classes_) - 1}")
+
+
+def _check_classes(classifier: Any, n_classes: int) -> None:
+    """Raise ValueError unless the classes of a fitted classifier are codes."""
+    codes = np.asarray(classifier.classes_)
+    if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < n_classes:
+        raise ValueError(
+            f"the classes of a fitted classifier must be tokens, integers from 0 to"
+            f" {n_classes - 1}, got {codes.tolist()[:5]} ..."
+        )
 
 
 def _is_saved(classifier: Any) -> bool:
