@@ -171,11 +171,22 @@ def test_runs_are_repeatable(tmp_path):
         (["--alpha", "0"], "--alpha must be positive and finite, got 0.0"),
         (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'abacus'"),
         (["--passes", "0"], "--passes must be at least 1, got 0"),
+        (["--leaks", "0"], "leak_rate must lie in (0, 1], got 0"),
+        (["--models", "mts", "stack", "--units", "8", "7"], "units must be even for a stack"),
+        (["--learning-rate", "1e39"], "--learning-rate must lie in (0, 1e+30], got 1e+39"),
     ],
 )
 def test_options_that_make_no_experiment(tmp_path, capsys, options, message):
     assert dyck(tmp_path / "out", *options) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_network_that_diverges_is_no_row(tmp_path, capsys):
+    options = ["--models", "esn", "--readouts", "attention", "--learning-rate", "1e30"]
+    assert dyck(tmp_path, *options, "--seeds", "1") == 2
+    assert "--learning-rate must be lower: training diverged" in capsys.readouterr().err
+    assert not (tmp_path / "dyck.csv").exists()
 
 
 def test_attention_reads_earlier_states_alone():

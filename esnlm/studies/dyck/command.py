@@ -33,6 +33,7 @@ COLUMNS = (
 
 def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     """Run what ``dyck.csv`` does not hold yet, then plot: 0, or 130 when interrupted."""
+    from esnlm.studies.dyck.reservoirs import check_reservoir
     from esnlm.studies.dyck.run import run_model
 
     if "attention" in options.readouts or not set(options.models) <= set(RESERVOIRS):
@@ -40,6 +41,10 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         from esnlm.torch.device import chosen_device
 
         chosen_device(options.device)
+    settings = list(_settings(options))
+    for setting in settings:
+        if setting["seed"] == 0 and setting["model"] in RESERVOIRS:
+            check_reservoir(setting["model"], setting["n_units"], setting["leak"])
     origin = {"command": this_command(), "commit": code_version()}
     shared = (
         options.alpha, options.passes, options.batch_size, options.learning_rate, options.train,
@@ -49,7 +54,7 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     figure = None if options.no_plots else path.with_suffix(".png")
     with results_folder(options.out):
         rows = run_grid(
-            list(_settings(options)),
+            settings,
             lambda setting: origin | run_model(options, setting),
             path,
             key=_KEY,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, Sizes, group, names
-from esnlm.options.values import Cluster, integer, positive, read
+from esnlm.options.values import Cluster, integer, number, positive, read
 from esnlm.studies.shards_grid import leak_law
 
 RESERVOIRS = ("esn", "stack")
@@ -39,7 +39,9 @@ class DyckOptions:
     """Most passes over the training sequences."""
     batch_size: Annotated[int, integer("N", 1)] = 32
     """Sequences a step."""
-    learning_rate: Annotated[float, positive("R")] = 1e-4
+    learning_rate: Annotated[
+        float, number("R", "lie in (0, 1e+30]", lambda rate: 0 < rate <= 1e30)
+    ] = 1e-4
     """Learning rate of Adam."""
     train: Annotated[int, integer("N", 1)] = 10_000
     """Sequences to train on."""

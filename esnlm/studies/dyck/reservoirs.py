@@ -94,6 +94,14 @@ class Drive:
         return np.asarray((X - self._mean) / self._deviation, dtype=np.float32)
 
 
+def check_reservoir(model: str, n_units: int, leak: str) -> None:
+    """Refuse what a run would refuse, before others have taken hours."""
+    law = leak_rate(leak)
+    if model == "stack":
+        stack_reservoir(n_units, law, [(0, 1)], 0)
+    Reservoir(1, leak_rate=law).fit(n_inputs=1)
+
+
 @lru_cache(maxsize=1)
 def drive_of(
     model: str, n_units: int, leak: str, seed: int, train: tuple[str, ...]

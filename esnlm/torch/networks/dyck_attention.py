@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from esnlm.grammars.dyck import BRACKETS, PAIRS
+from esnlm.torch.networks.dyck_lstm import mean_of_pass
 from esnlm.utils.arrays import Array, Ints64
 
 _HEADS, _WIDTH, _HIDDEN = 4, 128, 256
@@ -110,7 +111,7 @@ def train(
             optimiser.step()
             schedule.step()
             losses.append(loss.detach())
-        loss_of_pass = float(torch.stack(losses).mean())
+        loss_of_pass = mean_of_pass(losses)
         report(loss_of_pass)
     return loss_of_pass
 

@@ -1,5 +1,6 @@
 """The Dyck-2 pair of Mahto et al. (2021): which closers may come next, by one LSTM layer."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -107,10 +108,18 @@ def train(
             optimiser.step()
             losses.append(error.detach())
         held_out = mean_squared_error(network, validation)
-        report(number, float(torch.stack(losses).mean()), held_out)
+        report(number, mean_of_pass(losses), held_out)
         if held_out < CONVERGED:
             return number
     return n_passes
+
+
+def mean_of_pass(losses: list[Tensor]) -> float:
+    """Return the mean of losses (); raise ValueError where it is no number."""
+    mean = float(torch.stack(losses).mean())
+    if not math.isfinite(mean):
+        raise ValueError(f"learning_rate must be lower: training diverged, its loss is {mean}")
+    return mean
 
 
 def squared_error(network: DyckLSTM, batch: Brackets) -> Tensor:
