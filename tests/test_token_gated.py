@@ -194,6 +194,8 @@ def test_states_without_a_code_are_refused(tokens):
     plain = Reservoir(20, random_state=0).fit(n_inputs=N_TOKENS).transform(tokens[:200])
     with pytest.raises(ValueError, match="the states must come from with_token_code"):
         TokenGatedReadout(n_gates=N_TOKENS).fit(plain, tokens[:200])
+    with pytest.raises(ValueError, match="states beside the 2 columns of last tokens, got 2"):
+        TokenGatedReadout(n_direct=2).fit(np.zeros((4, 2)), [0, 1, 2, 0])
     with pytest.raises(ValueError, match="must have more than 3 units"):
         TokenGatedReadout(n_gates=N_TOKENS).fit(plain[:, :3], tokens[:200])
 

@@ -43,6 +43,16 @@ def append_tokens(last: Ints64, ids: Array) -> Ints64:
     return np.concatenate([np.asarray(ids, dtype=np.int64)[::-1], last])[: len(last)]
 
 
+def n_state_columns(n_columns: int, n_direct: int) -> int:
+    """Return the columns beside those of last tokens; ValueError where there are none."""
+    if n_columns <= n_direct:
+        raise ValueError(
+            f"X must have states beside the {n_direct} columns of last tokens, got {n_columns}"
+            " columns"
+        )
+    return n_columns - n_direct
+
+
 def split_last_tokens(X: Array, n_direct: int, n_tokens: int) -> tuple[Array, Ints64]:
     """States (n, n_units) and last tokens (n, n_direct), which are the last columns of X.
 
@@ -52,6 +62,7 @@ def split_last_tokens(X: Array, n_direct: int, n_tokens: int) -> tuple[Array, In
     """
     if not n_direct:
         return X, np.empty((len(X), 0), dtype=np.int64)
+    n_state_columns(X.shape[1], n_direct)
     columns = X[:, -n_direct:]
     last = columns.astype(np.int64)
     if (last != columns).any() or (last < NO_TOKEN).any() or (last >= n_tokens).any():

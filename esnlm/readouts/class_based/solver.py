@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.readouts.base.blocks import NO_HELD_OUT, Block, Rows
-from esnlm.readouts.base.last_tokens import split_last_tokens
+from esnlm.readouts.base.last_tokens import n_state_columns, split_last_tokens
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.class_based import unigrams
 from esnlm.readouts.class_based.cca import canonical_variables
@@ -109,12 +109,7 @@ class TwoLevelLearner(Stateful):
         counts: Array | None = None,
     ) -> None:
         """Begin with an empty pilot sample; raise ValueError where X has no columns of states."""
-        n_units = n_columns - settings.n_direct
-        if n_units < 1:
-            raise ValueError(
-                f"X must have states beside the {settings.n_direct} columns of last tokens, got"
-                f" {n_columns} columns"
-            )
+        n_units = n_state_columns(n_columns, settings.n_direct)
         self.settings, self.assign = settings, assign
         self.n_words, self.n_rows, self.counts = n_words, n_rows, counts
         self.schedule = Schedule(n_rows, settings.n_passes, settings.batches)
