@@ -154,6 +154,18 @@ def test_an_lstm_of_one_layer_has_one_row(tmp_path, text):
     assert (row["layer"], row["fixed"], row["correlation"]) == ("1", "False", "")
 
 
+def test_the_information_of_a_text_of_two_words_is_drawn(tmp_path, text):
+    saved(tmp_path / "model", lambda v: LSTM(v, n_units=6))
+    text.write_text("hello")  # the word and its line's end, which say nothing of each other
+    out, plot = tmp_path / "information.csv", tmp_path / "plot.png"
+    options = ["--information", str(out), "--plot", str(plot)]
+    assert main(["timescales", str(tmp_path / "model"), str(text), *options]) == 0
+    assert [(row["text"], float(row["nats"])) for row in read(out)] == [
+        ("text", 0.0), ("Markov copy", 0.0)
+    ]  # fmt: skip
+    assert plot.is_file()
+
+
 def test_models_without_forget_gates(tmp_path, text, capsys):
     reservoir = Reservoir(20, random_state=0)
     LanguageModel(reservoir, RidgeReadout(), tokenizer="word").fit(TEXT).save(tmp_path / "model")

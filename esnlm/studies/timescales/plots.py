@@ -123,9 +123,10 @@ def _plot_information(axis: Axes, informations: Mapping[str, Information]) -> No
         axis.plot(each.distances[some], each.nats[some], "o", markersize=4, **look)
         fit = each.scale * each.distances**-each.exponent
         axis.plot(each.distances, fit, ":", color=colour, linewidth=1.2)
-    low = min(float(each.nats[each.nats > 0].min()) for each in informations.values())
-    axis.set(xscale="log", yscale="log", xlabel="distance of two words", ylabel="information, nats")
-    axis.set_ylim(low / 2, None)
+    nats = np.concatenate([each.nats for each in informations.values()])
+    axis.set(xscale="log", xlabel="distance of two words", ylabel="information, nats")
+    if (nats > 0).any():  # not so in a text of a few words
+        axis.set(yscale="log", ylim=(nats[nats > 0].min() / 2, None))
     plain_log(axis.xaxis)
     axis.legend(frameon=False, fontsize=8)
 
