@@ -115,7 +115,11 @@ def test_what_cannot_be_interpolated_is_refused():
     first, second, _ = three()
     with pytest.raises(ValueError, match="different tokenizers"):
         InterpolatedModel([first, NgramLanguageModel(2, "char").fit(DOCS)])
-    for weights in ([0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 0.5]):
+    both = InterpolatedModel([first, second], weights=[0.2, 0.8])
+    for weights in ([0.5], [0.5, 0.6], [1.5, -0.5], [np.nan, 0.5], "0.5,0.5", {"first": 1}):
+        with pytest.raises(ValueError, match="weights must be 2 shares that sum to 1, got"):
+            both.set_params(weights=weights)
+        assert (both.weights, both.weights_.tolist()) == ([0.2, 0.8], [0.2, 0.8])
         with pytest.raises(ValueError, match="weights must be 2 shares that sum to 1, got"):
             InterpolatedModel([first, second], weights=weights)
     with pytest.raises(ValueError, match="two fitted models at least, got 1"):

@@ -17,6 +17,7 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.interpolation import likeliest_weights, log_mixture
 from esnlm.utils.state_dict import under_prefix, with_prefix
+from esnlm.utils.validation import restored_after_error
 
 #: The kind of model in the configuration of a saved one.
 KIND = "interpolated"
@@ -86,7 +87,10 @@ class InterpolatedModel(SequenceModel):
         first, *others = self.models
         for other in others:
             check_alike(first, other)
-        weights = np.full(n, 1 / n) if self.weights is None else np.asarray(self.weights, float)
+        try:
+            weights = np.full(n, 1 / n) if self.weights is None else np.asarray(self.weights, float)
+        except (TypeError, ValueError):  # text, or a dict
+            weights = np.empty(0)
         if weights.shape != (n,) or not (weights >= 0).all() or abs(weights.sum() - 1) > 1e-6:
             raise ValueError(f"weights must be {n} shares that sum to 1, got {self.weights}")
         self.weights_ = weights / weights.sum()
@@ -100,8 +104,9 @@ class InterpolatedModel(SequenceModel):
 
     def set_params(self, **params: Any) -> Self:
         """Set models or weights, and return self."""
-        super().set_params(**params)
-        self.__post_init__()
+        with restored_after_error(self):
+            super().set_params(**params)
+            self.__post_init__()
         return self
 
     def __sklearn_clone__(self) -> Self:
