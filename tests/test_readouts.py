@@ -31,6 +31,7 @@ from esnlm import (
     MixtureOfExpertsReadout,
     ReducedRankSoftmaxReadout,
     RidgeReadout,
+    RidgeRegressor,
     SoftmaxReadout,
 )
 from esnlm.readouts import registry
@@ -282,6 +283,14 @@ def test_what_is_set_after_fit_is_checked_before_more_rows(name: str, parameter:
     fitted = clone(READOUTS[name]).fit(X, y).set_params(**{parameter: -7.0})
     with pytest.raises(ValueError, match=rf"{parameter} must .*, got -7"):
         fitted.partial_fit(X, y)
+
+
+def test_a_penalty_that_is_set_after_rows_came_is_checked_before_they_are_solved() -> None:
+    X, y = pairs(40)
+    waiting = RidgeReadout(alpha=1.0).partial_fit(X, y, classes=np.arange(4))
+    for each in (waiting, RidgeRegressor().partial_fit(X, y)):
+        with pytest.raises(ValueError, match="alpha must not be negative, got -7"):
+            each.set_params(alpha=-7.0).predict(X)
 
 
 @every_readout

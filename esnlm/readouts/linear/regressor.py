@@ -106,6 +106,7 @@ class RidgeRegressor(Linkable, MultiOutputMixin, RegressorMixin, BaseEstimator):
     def __getattr__(self, name: str) -> Any:
         """Solve for the parameters when they are first read after new rows."""
         if name in ("coef_", "intercept_", "alpha_") and "_moments" in self.__dict__:
+            check_parameters(self)  # which may be set since the rows came
             self._solve()
             return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -167,6 +167,7 @@ class RidgeReadout(StreamingReadout):
 
     def _settle(self) -> None:
         if self._stale:
+            check_parameters(self)  # which may be set since the rows came
             self._settle_with(None)
 
     def _settle_with(self, held_out: Blocks | None) -> None:
