@@ -241,6 +241,8 @@ def test_grid_of_connectivities(corpus, tmp_path: Path):
     ]  # fmt: skip
     assert [one["connectivity"] for one in settings] == [0.125, 0.5] * 2
     assert [one["input_degree"] for one in settings] == [2, 8, 8, 32]
+    (few,) = settings_of([*argv, "--sizes", "8"])  # which have no 32 connections each
+    assert (few["degree"], few["connectivity"]) == (8, 1.0)
 
 
 def test_grid_of_leak_rates_and_features(corpus, tmp_path: Path):

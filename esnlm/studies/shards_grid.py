@@ -214,7 +214,7 @@ def planned(
         dict.fromkeys(grid.features or [None]),
         range(grid.seeds),
     ):
-        count = max(1, round(degree * size)) if grid.connectivities else int(degree)
+        count = max(1, round(degree * size)) if grid.connectivities else min(degree, size)
         options = ReservoirOptions(
             n_units=size, leak_rate=leak_rate(leak), **set_options(grid.weights)
         )
