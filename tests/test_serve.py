@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -509,6 +510,10 @@ def test_connections_that_ask_nothing_make_room_and_end_quietly(folders: Path, h
         for _ in range(3):
             with urllib.request.urlopen(f"{address}api/models", timeout=5) as found:
                 assert found.status == 200
+        ask = partial(urllib.request.urlopen, f"{address}api/models", timeout=20)
+        with ThreadPoolExecutor(100) as pool:  # their requests come, so none is closed
+            found = [each.result() for each in [pool.submit(ask) for _ in range(100)]]
+        assert {each.status for each in found} == {200}
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (130, "esnlm: interrupted\n")

@@ -17,6 +17,8 @@ from esnlm.app.routes import application
 
 # Connections at once, and seconds in which each must have sent a whole request.
 _MOST_CONNECTIONS, _PATIENCE = 64, 10
+# Seconds in which a request may have come and not been read yet, and connections of such a moment.
+_UNREAD, _MOST_AT_ONCE = 0.25, 512
 
 
 class _Connection(H11Protocol):
@@ -26,9 +28,13 @@ class _Connection(H11Protocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._watch = self.loop.call_later(_PATIENCE, self._close_idle)
-        if len(self.connections) >= _MOST_CONNECTIONS:
-            idle = [each for each in self.connections if each is not self and each.is_idle]
-            for each in sorted(idle, key=lambda each: each._since)[:1]:
+        if (n_more := len(self.connections) - _MOST_CONNECTIONS) >= 0:
+            idle = [
+                each
+                for each in self.connections
+                if each.is_idle and self._since - each._since > _UNREAD
+            ]
+            for each in sorted(idle, key=lambda each: each._since)[: n_more + 1]:
                 each.transport.abort()
                 self.connections.discard(each)
 
@@ -105,7 +111,7 @@ def run(models: Sequence[ShownModel], listener: socket.socket, host: str, *, sho
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=_MOST_AT_ONCE,
         timeout_graceful_shutdown=5,
     )
     if show:
