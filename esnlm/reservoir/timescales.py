@@ -25,15 +25,16 @@ def forget_bias(timescales: ArrayLike) -> Floats:
     return -rates - np.log(-np.expm1(-rates))
 
 
-def estimated_timescales(kept: ArrayLike, lost: ArrayLike) -> Floats:
+def estimated_timescales(kept: ArrayLike, lost: ArrayLike | None = None) -> Floats:
     """Return ``-1 / log f``, of forget gates averaged over a text (equation 3).
 
     ``kept`` (n_units,) are means of f, ``lost`` those of 1 - f, which a mean near 1 rounds away.
 
-    >>> estimated_timescales(np.exp([-1 / 20]), -np.expm1([-1 / 20])).round(9).tolist()
+    >>> estimated_timescales(np.exp([-1 / 20])).round(9).tolist()
     [20.0]
     """
-    f, rest = np.asarray(kept, dtype=np.float64), np.asarray(lost, dtype=np.float64)
+    f = np.asarray(kept, dtype=np.float64)
+    rest = 1 - f if lost is None else np.asarray(lost, dtype=np.float64)
     wrong = f[~((f > 0) & (rest > 0))]
     if wrong.size:
         raise ValueError(f"mean forget gates must lie in (0, 1), got {wrong[0]:g}")
