@@ -280,7 +280,6 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
         ("--lags 1 --surprisal-csv s.csv --unit token", "--lags is of words, got --unit token"),
         ("--interpolate model --weight 2", "--weight must lie in [0, 1], got 2"),
         ("--interpolate model --weight 1 --held-out text", "leave one out"),
-        ("--interpolate ./model", "--interpolate model is the MODEL itself"),
         ("--interpolate word", "different tokenizers"),
         ("--interpolate document", "must read sequences alike"),
         ("--surprisal-csv model", "cannot write model: it is a folder"),
@@ -295,6 +294,12 @@ def test_bad_options_leave_nothing(options, message, capsys):
     assert main(["evaluate", "model", "text", *options.split()]) == 2
     assert message in capsys.readouterr().err
     assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_a_model_that_is_interpolated_with_itself_is_told(capsys):
+    ngrams().save("model")
+    assert main(["evaluate", "model", "text", "--interpolate", "./model"]) == 0
+    assert "--interpolate model is the MODEL itself, which" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--unwrap", "--encoding latin-1", "--documents line"])

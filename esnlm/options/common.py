@@ -121,11 +121,9 @@ def names(choices: tuple[str, ...]) -> Parameter:
 
 
 def check_second(model: Path, second: Path | None) -> None:
-    """Raise ValueError where --interpolate names the model itself, which changes nothing."""
+    """Warn where --interpolate names the model itself."""
     if second is not None and second.resolve() == model.resolve():
-        raise ValueError(
-            f"--interpolate {second} is the MODEL itself: name another, or leave it out"
-        )
+        log.warning(f"--interpolate {second} is the MODEL itself, which changes nothing")
 
 
 def finish(*files: Path | None, then: str = "") -> None:
