@@ -524,7 +524,6 @@ def test_the_command_says_what_is_wrong_in_one_line(saved: Path, folder: Path, t
         [saved, "--data", folder, "--pairs-csv", tmp_path],
         [saved, "--data", folder, "--weight", "0.3"],
         [saved, "--data", folder, "--interpolate", saved, "--weight", "2"],
-        [saved, "--data", folder, "--interpolate", saved],
     ):
         assert main(["blimp", *map(str, arguments), "--csv", str(out)]) == 2
         shown = capsys.readouterr()
