@@ -197,8 +197,8 @@ def test_features_are_kept_in_checkpoints(tmp_path: Path, monkeypatch):
 def test_one_pass_of_ridge_is_what_fit_gives():
     run = trainer(held_out=None)
     model = run.run()
-    fitted = LanguageModel(Reservoir(15, leak_rate=0.5, random_state=1), RidgeReadout(), n_tokens=V)
-    fitted.fit(run.stream)
+    reservoir = Reservoir(15, leak_rate=0.5, random_state=1)
+    fitted = LanguageModel(reservoir, RidgeReadout(), n_tokens=V, random_state=1).fit(run.stream)
     np.testing.assert_allclose(model.readout_.coef_, fitted.readout_.coef_, atol=1e-5)
 
 
