@@ -233,12 +233,12 @@ def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:
     for item in lengths:
         length, _, weight = item.partition(":")
         try:
-            pair = str(int(length)), float(weight)
+            name, quota = str(int(length)), float(weight)
         except ValueError:
             raise ValueError(
                 f"--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'; got {item!r}"
             ) from None
-        if pair[0] in quotas:
-            raise ValueError(f"--lengths {item}: length {pair[0]} has a weight already: name one")
-        quotas.update([pair])
+        if name in quotas:
+            raise ValueError(f"--lengths {item}: length {name} has a weight already: name one")
+        quotas[name] = quota
     return quotas
