@@ -182,8 +182,9 @@ def test_options_that_make_no_experiment(tmp_path, capsys, options, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_network_that_diverges_is_no_row(tmp_path, capsys):
-    options = ["--models", "esn", "--readouts", "attention", "--learning-rate", "1e30"]
+@pytest.mark.parametrize("options", [["esn", "--readouts", "attention"], ["mts"], ["baseline"]])
+def test_a_network_that_diverges_is_no_row(tmp_path, capsys, options):
+    options = ["--models", *options, "--learning-rate", "1e30"]
     assert dyck(tmp_path, *options, "--seeds", "1") == 2
     assert "--learning-rate must be lower: training diverged" in capsys.readouterr().err
     assert not (tmp_path / "dyck.csv").exists()

@@ -135,7 +135,11 @@ def _lstm(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
     def is_right(sequences: list[str]) -> Bools:
         return dyck_lstm.right_sequences(network, dyck_lstm.Brackets.of(sequences, place))
 
-    return row, is_right, dyck_lstm.measured_timescales(network, test)
+    try:
+        times = dyck_lstm.measured_timescales(network, test)
+    except ValueError as error:
+        raise ValueError(f"learning_rate must be lower: training diverged, {error}") from error
+    return row, is_right, times
 
 
 def _reservoir(options: DyckOptions, parts: list[list[str]], setting: Row) -> Fit:
