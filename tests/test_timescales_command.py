@@ -134,8 +134,22 @@ def test_routing_needs_counts_and_assigned_timescales(tmp_path, text, capsys):
     assert "has no column 'word'" in capsys.readouterr().err
     assert main([*argv, *options, "--classes", "absent.csv"]) == 2
     assert "--classes absent.csv: no such file" in capsys.readouterr().err
-    assert main([*argv, *options]) == 2
+    csvs = ["--csv", str(tmp_path / "lags.csv"), "--units-csv", str(tmp_path / "units.csv")]
+    assert main([*argv, *options, *csvs]) == 2
     assert "routing needs units of different assigned timescales" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.csv"))  # or a second try would add the rows twice
+
+
+def test_a_late_error_leaves_no_rows(tmp_path, text, capsys):
+    saved(tmp_path / "model", lambda v: LSTM(v, n_units=6), "never")
+    reservoir = Reservoir(20, random_state=0)
+    LanguageModel(reservoir, RidgeReadout(), tokenizer="word").fit(TEXT).save(tmp_path / "other")
+    options = [f"--{name}={tmp_path / name}.csv" for name in ("csv", "units-csv", "information")]
+    options.append(f"--plot={tmp_path / 'plot.png'}")
+    argv = ["timescales", str(tmp_path / "model"), str(text), *options]
+    assert main([*argv, "--markov-model", str(tmp_path / "other")]) == 2
+    assert "other holds no LSTM" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other", text.name]
 
 
 def test_a_markov_model_needs_a_plot(tmp_path, text, capsys):

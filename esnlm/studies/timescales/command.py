@@ -108,7 +108,6 @@ def timescales(
         rows = [_row(str(model), *layer, n_tokens=len(stream.tokens)) for layer in layers]
         for row in rows:
             print("  ".join(_phrases(row)))
-        _write(files, rows, measured, assigned, overwrite=options.overwrite)
         markov, informations = _markov(text, options)
         if options.plot is not None:
             from esnlm.studies.timescales.plots import plot_timescales
@@ -120,6 +119,10 @@ def timescales(
             from esnlm.studies.timescales.gates import plot_gates
 
             plot_gates(loaded.network, stream.tokens, options.gates)
+        # Last: what ends in an error is run again, and would add its rows twice.
+        _write(files, rows, measured, assigned, overwrite=options.overwrite)
+        nats = _information_rows(informations)
+        write_rows(options.information, _INFORMATION, nats, overwrite=options.overwrite)
     finish(*(path for path, _ in (*files, *more)))
     return 0
 
@@ -157,14 +160,15 @@ def _markov(text: Sequence[str], options: TimescalesOptions) -> tuple[Any, dict[
             *_, times = _measured(options.markov_model, (str(path),), options.documents)
     if options.information is None:
         return times, {}
-    informations = {"text": markov.information(tokens), "Markov copy": markov.information(copy)}
-    rows = [
+    return times, {"text": markov.information(tokens), "Markov copy": markov.information(copy)}
+
+
+def _information_rows(informations: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
         dict(zip(_INFORMATION, (name, int(distance), float(nats), each.exponent), strict=True))
         for name, each in informations.items()
         for distance, nats in zip(each.distances, each.nats, strict=True)
     ]
-    write_rows(options.information, _INFORMATION, rows, overwrite=options.overwrite)
-    return times, informations
 
 
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
@@ -189,13 +193,13 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
             print(f"beside: {other}")
             other_model = model_and_stream(other, text, options.documents)
             rows += _ablation_rows(other, *other_model, options)[0]
-        _write(files, rows, times, assigned, overwrite=options.overwrite)
         if options.plot is not None:
             from esnlm.studies.timescales.plots import plot_ablation
 
             plot_ablation(rows, options.plot)
         if options.routing is not None and drawn is not None:
             _route(loaded, stream, model, options, assigned, classes, drawn)
+        _write(files, rows, times, assigned, overwrite=options.overwrite)
     finish(*(path for path, _ in (*files, *more)))
     return 0
 
@@ -230,7 +234,7 @@ def _route(
     classes: dict[str, str] | None,
     plot: Path,
 ) -> None:
-    """Write the rows of ``--routing``, and their plot."""
+    """Draw the rows of ``--routing``, and write them."""
     from esnlm.evaluation.token_groups import by_frequency
     from esnlm.options.corpus import split_of
     from esnlm.studies.timescales import routing
@@ -255,8 +259,8 @@ def _route(
         losses = partial(network_losses, network, layer, texts)
     named = str(model), layer + 1
     rows = routing.routing_rows(named, assigned[layer], losses, groupings, options.group)
-    write_rows(options.routing, ROUTING, rows, overwrite=options.overwrite)
     routing.plot_routing(rows, plot)
+    write_rows(options.routing, ROUTING, rows, overwrite=options.overwrite)
 
 
 def _files(options: UnitOptions, columns: tuple[str, ...], name: str) -> Any:
