@@ -97,6 +97,23 @@ def test_states_whose_squares_overflow_are_named(alpha: float | None) -> None:
         RidgeRegressor(alpha=alpha).fit(X * 1e160, y)
 
 
+@pytest.mark.parametrize("scale", [1e-170, 1e-150, 1e150, 1e152, 1e160])
+def test_targets_whose_squares_are_no_numbers_choose_no_penalty(scale: float) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 40))
+    y = X[:, 0] + 3 * rng.normal(size=60)
+    with np.errstate(all="ignore"):
+        has_squares = 0 < (scale * (y - y.mean()) @ X).max() ** 2 < np.inf
+    if has_squares:
+        expected = RidgeRegressor(alpha=None).fit(X, y)
+        assert RidgeRegressor(alpha=None).fit(X, scale * y).alpha_ == expected.alpha_
+        return
+    with pytest.raises(DivergenceError, match="y is too large or too small for"):
+        RidgeRegressor(alpha=None).fit(X, scale * y)
+    ours, theirs = (each.fit(X, scale * y) for each in (RidgeRegressor(), Ridge()))
+    np.testing.assert_allclose(ours.coef_ / scale, theirs.coef_ / scale, rtol=1e-9)
+
+
 def test_units_of_any_sizes_without_a_penalty_are_least_squares() -> None:
     """A unit of small numbers beside one of large ones is not taken for a combination of others."""
     sizes = np.array([1.0, 1e6, 1e-6, 1.0])

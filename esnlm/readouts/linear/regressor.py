@@ -12,7 +12,7 @@ from esnlm.readouts.base.centred_moments import CentredMoments
 from esnlm.readouts.linear.spectrum import Spectrum, ridge_coefficients
 from esnlm.utils.arrays import Array, Floats
 from esnlm.utils.state_dict import Linkable
-from esnlm.utils.validation import Number, check_parameters, limited
+from esnlm.utils.validation import DivergenceError, Number, check_parameters, limited
 
 
 @dataclass(eq=False, repr=False)
@@ -93,6 +93,12 @@ class RidgeRegressor(Linkable, MultiOutputMixin, RegressorMixin, BaseEstimator):
         moments = self._moments
         if self.alpha is None:
             spectrum = Spectrum(moments)
+            squares = sum(spectrum.power.tolist(), spectrum.variation)
+            if not np.isfinite(squares) or (squares == 0 and spectrum.rotated_sums.any()):
+                raise DivergenceError(
+                    "y is too large or too small for the sum of its squares, by which alpha=None"
+                    " chooses: scale it, or give alpha"
+                )
             alphas = spectrum.penalties()
             self.alpha_ = float(alphas[int(np.argmin(spectrum.gcv_errors(alphas)))])
             coef: Floats = spectrum.coefficients(self.alpha_)
