@@ -97,17 +97,14 @@ def test_states_whose_squares_overflow_are_named(alpha: float | None) -> None:
         RidgeRegressor(alpha=alpha).fit(X * 1e160, y)
 
 
-@pytest.mark.parametrize("scale", [1e-170, 1e-150, 1e150, 1e152, 1e160])
+@pytest.mark.parametrize("scale", [1e-170, 1e152, 1e160])
 def test_targets_whose_squares_are_no_numbers_choose_no_penalty(scale: float) -> None:
     rng = np.random.default_rng(1)
     X = rng.normal(size=(60, 40))
     y = X[:, 0] + 3 * rng.normal(size=60)
-    with np.errstate(all="ignore"):
-        has_squares = 0 < (scale * (y - y.mean()) @ X).max() ** 2 < np.inf
-    if has_squares:
-        expected = RidgeRegressor(alpha=None).fit(X, y)
-        assert RidgeRegressor(alpha=None).fit(X, scale * y).alpha_ == expected.alpha_
-        return
+    expected = RidgeRegressor(alpha=None).fit(X, y).alpha_
+    for valid in (1e-150, 1e150):
+        assert RidgeRegressor(alpha=None).fit(X, valid * y).alpha_ == pytest.approx(expected)
     with pytest.raises(DivergenceError, match="y is too large or too small for"):
         RidgeRegressor(alpha=None).fit(X, scale * y)
     ours, theirs = (each.fit(X, scale * y) for each in (RidgeRegressor(), Ridge()))
