@@ -553,3 +553,17 @@ def test_labels_of_responsibilities_are_checked() -> None:
         readout.responsibilities(X, y[:-1])
     with pytest.raises(ValueError, match="not among the 4 classes"):
         readout.responsibilities(X, y + 7)
+
+
+@pytest.mark.parametrize("experts", ["softmax", "linear"])
+def test_states_that_single_precision_cannot_hold_are_refused(experts: str) -> None:
+    """More rows of another size ended in a message of LAPACK, and such states predicted nan."""
+    X = np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32)
+    y = X.argmax(axis=1)
+    readout = MixtureOfExpertsReadout(experts=experts, n_experts=2, random_state=0).fit(X, y)
+    far = readout.predict_proba(np.float32(1e20) * X)
+    np.testing.assert_allclose(far.sum(axis=1), 1.0, rtol=1e-6)
+    with pytest.raises(ValueError, match="states are too large"):
+        readout.predict_proba(1e200 * X.astype(float))
+    with pytest.raises(ValueError, match=r"X has states .e\+04 standard deviations"):
+        readout.partial_fit(np.float32(1e4) * X, y).predict(X)

@@ -15,6 +15,7 @@ from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.softmax import newton
 from esnlm.readouts.softmax.loss import MultinomialLoss, log_softmax, softmax
 from esnlm.readouts.softmax.newton import GramPreconditioner, _truncated_cg, newton_steps
+from esnlm.readouts.softmax.variants import normalised
 
 
 def pairs(
@@ -383,3 +384,15 @@ def test_learning_state_of_another_shape_is_refused(name: str) -> None:
         )
         with pytest.raises(ValueError, match="must have shape"):
             again.load_state_dict(arrays | {key: wrong}, training=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("float32", 1e20), ("float32", 3e37), ("float64", 1e200)]
+)
+def test_normalised_states_whose_squares_overflow_are_refused(dtype: str, size: float) -> None:
+    """They were rows of zeros, so that every state had the same prediction."""
+    X = np.random.default_rng(0).standard_normal((20, 5)).astype(dtype)
+    right = (X - X.mean(axis=1, keepdims=True)) / X.std(axis=1, keepdims=True)
+    np.testing.assert_allclose(normalised(X * np.asarray(1e15, dtype)), right, rtol=1e-4)
+    with pytest.raises(ValueError, match="states are too large"):
+        normalised(X * np.asarray(size, dtype))

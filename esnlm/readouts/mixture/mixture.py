@@ -30,6 +30,7 @@ from esnlm.utils.threads import map_tiles, one_blas_thread
 from esnlm.utils.validation import (
     PENALTY,
     Count,
+    DivergenceError,
     Flag,
     Number,
     OneOf,
@@ -274,12 +275,18 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     def _update(self, X: Array, codes: Ints) -> None:
         """One step of EM on new rows, the earlier weights being the prior (running Laplace)."""
+        Z = self._whitening()(X)
+        most = float(np.finfo(Z.dtype).eps ** -0.5)  # its square still adds to the intercept's
+        if (farthest := float(np.abs(Z).max())) > most:
+            raise DivergenceError(
+                f"X has states {farthest:.1g} standard deviations from the first rows, and at most"
+                f" {most:.1g} keep the precision of {Z.dtype}: scale them, or fit a clone on all"
+            )
         weights = self._weights()
         precision = self._prior().precision + self.curvature_[:, None]
         prior = Prior(precision, int(at_fit(self)["n_experts"]), mean=weights)
         experts = self._experts(prior)
         memory = QuasiNewtonMemory(_MEMORY)
-        Z = self._whitening()(X)
         with one_blas_thread():
             batch = Source([(Z, codes)], len(Z), self.n_threads)
             expected = experts.e_step(batch, weights)

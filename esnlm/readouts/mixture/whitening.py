@@ -10,11 +10,12 @@ import numpy as np
 from scipy.linalg import eigh
 
 from esnlm.readouts.base.blocks import NO_HELD_OUT, Block, Blocks, rows_within
-from esnlm.readouts.base.centred_moments import check_sizes
+from esnlm.readouts.base.centred_moments import TOO_LARGE, check_sizes
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.sums import Total
 from esnlm.utils.threads import map_tiles
+from esnlm.utils.validation import DivergenceError
 
 # Rows of a tile: its posteriors (n_experts * n_classes, rows) should stay in the second cache.
 TILE = 512
@@ -74,8 +75,11 @@ class Whitening:
     def __call__(self, X: Array) -> Array:
         """States X (n, n_units) -> (n, n_units + 1) C-ordered, last column one."""
         Z = np.empty((len(X), X.shape[1] + 1), dtype=self.map.dtype)
-        np.matmul(X - self.mean, self.map, out=Z[:, :-1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.matmul(X - self.mean, self.map, out=Z[:, :-1])
         Z[:, -1] = 1.0
+        if not np.isfinite(Z).all():
+            raise DivergenceError(TOO_LARGE)
         return Z
 
 

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.readouts.base.blocks import Block, Blocks, MappedBlocks
+from esnlm.readouts.base.centred_moments import TOO_LARGE
 from esnlm.readouts.base.passes import Passes
 from esnlm.readouts.softmax.loss import logits
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.utils.arrays import Array
 from esnlm.utils.sums import Sums
-from esnlm.utils.validation import PENALTY, Count, limited
+from esnlm.utils.validation import PENALTY, Count, DivergenceError, limited
 
 _EPSILON = 1e-5
 
@@ -87,8 +88,11 @@ def normalised(states: Array) -> Array:
     array([[-1.,  1.],
            [ 0.,  0.]])
     """
-    centred = np.ascontiguousarray(states - states.mean(axis=1, keepdims=True))
-    variance = np.einsum("ij,ij->i", centred, centred) / centred.shape[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        centred = np.ascontiguousarray(states - states.mean(axis=1, keepdims=True))
+        variance = np.einsum("ij,ij->i", centred, centred) / centred.shape[1]
+    if not np.isfinite(variance).all():
+        raise DivergenceError(TOO_LARGE)
     centred /= np.sqrt(variance + _EPSILON).astype(centred.dtype)[:, None]
     return centred
 
