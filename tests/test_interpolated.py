@@ -1,5 +1,6 @@
 """Several models as one: its probabilities, its weights, its folder, its command."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,24 @@ def test_what_cannot_be_interpolated_is_refused():
         InterpolatedModel([first, NgramLanguageModel(2)])
     with pytest.raises(ValueError, match=r"got 'model' in it: esnlm.load_model reads a folder"):
         InterpolatedModel([first, "model"])
+
+
+def test_a_model_that_was_fitted_again_is_noticed():
+    first, second = LanguageModel(random_state=0).fit(DOCS), NgramLanguageModel(2, "word").fit(DOCS)
+    both = InterpolatedModel([first, second])
+    both.save("both")
+    copy = pickle.loads(pickle.dumps(both))
+    assert copy.score(DOCS) == both.score(DOCS)
+    nested = InterpolatedModel([both, first])
+    second.fit(["one two three four five six seven eight nine ten eleven twelve"])
+    for use in (both.score, both.predict_proba, both.surprisal, nested.score, both.fit):
+        with pytest.raises(ValueError, match=r"model 2 was fitted again since, .* make a new"):
+            use(DOCS)
+    with pytest.raises(ValueError, match=r"model 2 was fitted again since"):
+        both.save("both")
+    assert load_model("both").score(DOCS) == copy.score(DOCS)
+    second.fit(DOCS)
+    assert both.set_params(models=[first, second]).score(DOCS) == copy.score(DOCS)
 
 
 def test_copies_and_settings_follow_scikit_learn():

@@ -99,6 +99,7 @@ class InterpolatedModel(SequenceModel):
             first.n_tokens_,
             first.reset_,
         )
+        self._as_fitted = [_vocabulary(model) for model in self.models]
         counts = (model.token_counts_ for model in self.models)
         self.token_counts_ = next((each for each in counts if each is not None), None)
 
@@ -135,6 +136,16 @@ class InterpolatedModel(SequenceModel):
         both = log_mixture(logs, self.weights_)
         self.losses_ = -np.append(logs.mean(axis=1), both.mean())
         return self
+
+    def _check_fitted(self) -> None:
+        """Raise ValueError where a model was fitted again and reads other tokens now."""
+        for number, model in enumerate(self.models):
+            model._check_fitted()
+            if _vocabulary(model) != self._as_fitted[number]:
+                raise ValueError(
+                    f"model {number + 1} was fitted again since, and may read text as other"
+                    " tokens: make a new InterpolatedModel of the models"
+                )
 
     @property
     def n_parameters_(self) -> int:
@@ -188,6 +199,7 @@ class InterpolatedModel(SequenceModel):
 
     def _contents(self) -> Contents:
         """Return the configuration of each model in a list, and all arrays by its number."""
+        self._check_fitted()
         configs, arrays = [], dict[str, Array]()
         for number, model in enumerate(self.models):
             config, files = model._contents()
@@ -222,6 +234,11 @@ def class_of(config: dict[str, Any]) -> type[SequenceModel]:
     module, name = CLASSES[kind]
     kind_of_model: type[SequenceModel] = getattr(import_module(module), name)
     return kind_of_model
+
+
+def _vocabulary(model: SequenceModel) -> tuple[Any, ...]:
+    """Return the tokenizer, of which each `fit` may train another, and how text is read."""
+    return model.tokenizer_, model.n_tokens_, model.reset_
 
 
 def check_alike(first: SequenceModel, second: SequenceModel) -> None:
