@@ -274,6 +274,22 @@ def test_the_command_writes_tables_and_a_plot(
         assert not Path("new").exists()
 
 
+def test_words_of_a_column_of_any_name_are_compared(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = corpus().rename(columns={"word": "form"})
+    words.to_csv("times.csv", index=False)
+    table = words[["item", "zone", "form"]].assign(surprisal_bits=range(len(words)))
+    table.to_csv("own.csv", index=False)
+    table.assign(form=words["form"].tolist()[::-1]).to_csv("other.csv", index=False)
+    Path("counts.txt").write_text("the dog sees")
+    options = "--corpus times.csv --word-column form --counts counts.txt --out"
+    assert main(f"reading own.csv {options} own".split()) == 0
+    assert main(f"reading other.csv {options} other".split()) == 2
+    assert "the table of surprisals has '" in capsys.readouterr().err
+
+
 def test_natural_stories_are_checked_and_joined(tmp_path: Path, monkeypatch: Any) -> None:
     from hashlib import sha256
 

@@ -123,7 +123,9 @@ def _surprisals(path: Path, options: ReadingOptions) -> Any:
     """Return a table of surprisals, keyed as the corpus."""
     from esnlm.text.stimuli import read_table
 
-    return _renamed(read_table(path), {options.item_column: "item"}, path)
+    table = read_table(path)
+    words = {} if "word" in table else {options.word_column: "word"}
+    return _renamed(table, {options.item_column: "item", **words}, path)
 
 
 def _renamed(table: Any, names: dict[str, str], path: Any) -> Any:
