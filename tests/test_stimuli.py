@@ -106,6 +106,7 @@ def test_no_command_takes_a_table_as_text(command: str, capsys: Any) -> None:
         ("stimuli.csv --word-column sentence", "must hold one word a row, got 'the boy, he sees'"),
         ("words.csv --word-column word --group story", "no column 'story': it has zone, item"),
         ("readers.csv --word-column word --group item", "hold their words more than once: of sev"),
+        ("gap.csv --word-column text --group item", "row 2: column 'item' of --group is empty"),
         ("words.csv --group item", "--group needs --word-column NAME"),
         ("words.csv --column word --word-column word", "give one of them"),
         ("words.csv --word-column word --unit token", "rows of words, got --unit token"),
@@ -136,6 +137,7 @@ def test_bad_tables_are_refused_and_leave_nothing(
     for name, text in ("excel.csv", "1;a, b\n"), ("tabs.csv", "1\ta\n"), ("excel.tsv", "1;a\n"):
         Path(name).write_text(f"item{text[1]}text\n{text}")
     Path("blank.csv").write_text("item,text\n1,the\n2, \n")
+    Path("gap.csv").write_text("item,text\n1,the\n ,boy\n1,sees\n")
     before = sorted(Path.cwd().iterdir())
     assert main(["evaluate", "model", *arguments.split(), "--surprisal-csv", "w.csv"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())

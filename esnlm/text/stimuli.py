@@ -155,7 +155,11 @@ def read_words(
                 " --column is for texts"
             )
     for name in group:
-        column_of(table, name, path)
+        if (empty := column_of(table, name, path).str.strip().eq("").to_numpy()).any():
+            raise CorpusError(
+                f"{path}, row {int(empty.argmax()) + 1}: column {name!r} of --group is empty: fill"
+                " it in, as words of one sentence have one value there"
+            )
     others = table.drop(columns=column)
     texts, keys = [], []
     groups: Any = table.groupby(list(group), sort=False) if group else [((), table)]
