@@ -223,8 +223,9 @@ def test_frequencies_and_keys_are_asked_for() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             reading_times({"n": ngrams(), "t": table.assign(**change)}, words)
-    table = pd.DataFrame({"item": [1, 1], "surprisal_bits": [1.0, 2.0]})
-    with pytest.raises(ValueError, match=r"^t: the columns item name a word more than once"):
+    table = pd.DataFrame({"item": [1, 1], "position": [1, 2], "surprisal_bits": [1.0, 2.0]})
+    message = r"^t: the columns item name a word more than once: .*, not sentence or position"
+    with pytest.raises(ValueError, match=message):
         reading_times({"n": ngrams(), "t": table}, corpus())
     with pytest.raises(ValueError, match="lags must be at most 3, got 4"):
         reading_times(ngrams(), corpus(), lags=4)

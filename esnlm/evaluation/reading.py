@@ -332,7 +332,8 @@ def _merged(words: pd.DataFrame, model: str, surprisals: pd.DataFrame) -> pd.Dat
     if own.duplicated().any() or other.duplicated().any():
         raise ValueError(
             f"{model}: the columns {', '.join(map(str, keys))} name a word more than once: give the"
-            " corpus and the table a column that numbers the words of an item"
+            " corpus and the table a column that numbers the words of an item, such as zone, not"
+            " sentence or position"
         )
     by_key = surprisals.set_index(other)
     if WORD in surprisals:
