@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from command_line import refused
 
+from esnlm import NgramLanguageModel
 from esnlm.__main__ import main
 from esnlm.storage.atomic import put_back
 from esnlm.text.shards import ShardsError
@@ -87,3 +89,31 @@ def test_asking_writes_nothing_and_the_reader_puts_a_folder_back(shards: Path) -
     assert not aside.exists()
     put_back(shards)  # there is nothing left to do
     assert not holds_shards(shards.parent)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="needs a file that fails to be read"
+)
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("text.txt", "ngram {} --out other"),
+        ("table.csv", "evaluate model {} --column text"),
+        ("tokenizer.json", "ngram text --tokenizer {} --out other"),
+        ("pairs.jsonl", "blimp model --data {}"),
+        ("pairs.jsonl.gz", "blimp model --data {}"),
+        ("rows.csv", "report {} --out page.html"),
+        ("model/config.json", "evaluate model text"),
+        ("model/weights.safetensors", "evaluate model text"),
+    ],
+)
+def test_a_drive_that_fails_names_the_file(
+    name: str, command: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """The system's error of a read, here of a page that is not mapped, has no name."""
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("the dog saw the cat\n" * 9)
+    NgramLanguageModel(1).fit(["the dog saw the cat"] * 9).save("model")
+    Path(name).unlink(missing_ok=True)
+    Path(name).symlink_to("/proc/self/mem")
+    assert refused(capsys, *command.format(name).split()).endswith(f"{name}: Input/output error")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from esnlm.runs.run_record import RECORD, read_record, record_beside
 from esnlm.runs.table import typed_rows
-from esnlm.storage.atomic import owner_of
+from esnlm.storage.atomic import naming, owner_of
 from esnlm.storage.model_folder import (
     CONFIG,
     MISFITS,
@@ -226,8 +226,8 @@ def read_csv(path: Path) -> pd.DataFrame:
     if (size := path.stat().st_size) > _LARGEST_CSV:
         raise ReportError(f"{path} has {size} bytes, expected at most {_LARGEST_CSV}")
     try:
-        text = path.read_bytes().decode()
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
+            text = path.read_bytes().decode()
             head, *lines = csv.reader(file)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ReportError(f"{path} is no CSV: {error}") from error

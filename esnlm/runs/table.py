@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.runs.subprocess_run import interrupts_deferred
-from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
+from esnlm.storage.atomic import is_plain, locked, naming, sync_folder, write_whole
 
 
 class Table:
@@ -137,7 +137,7 @@ def _lines(rows: Iterable[Iterable[str]]) -> str:
 def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Return the columns and the rows of a CSV as text; of a spreadsheet, too."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with naming(path), path.open(newline="", encoding="utf-8-sig") as file:
             head, *lines = [*csv.reader(file)] or [[]]
     except (UnicodeDecodeError, csv.Error):
         raise ValueError(f"{path} is no CSV: move it, or use another folder") from None

@@ -32,7 +32,7 @@ class BusyError(ValueError):
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an OSError of the block name ``path``: that of a full disk names no file."""
+    """Let an OSError of the block name ``path``: that of a drive, full or failing, names none."""
     try:
         yield
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.storage.atomic import put_back
+from esnlm.storage.atomic import naming, put_back
 
 #: Bytes that a file of settings, a tokenizer or a manifest may have.
 LONGEST_TEXT = 1 << 28
@@ -27,7 +27,8 @@ def read_bytes(path: Path) -> bytes:
         raise ValueError(f"{path} is a folder, a pipe or a device, expected a file")
     if (size := path.stat().st_size) > LONGEST_TEXT:
         raise ValueError(f"{path} has {size} bytes, expected at most {LONGEST_TEXT}")
-    return path.read_bytes()
+    with naming(path):
+        return path.read_bytes()
 
 
 def read_text(path: Path) -> str:

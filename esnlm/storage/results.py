@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from esnlm.storage.atomic import file_aside, is_plain, locked
+from esnlm.storage.atomic import file_aside, is_plain, locked, naming
 from esnlm.utils.messages import log
 
 
@@ -68,7 +68,7 @@ def fits(path: Path, columns: Sequence[str] | None) -> bool:
     if not path.is_file() or not path.stat().st_size:
         return True
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:  # a spreadsheet may mark it
+        with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
             is_fitting = columns is not None and next(csv.reader(file), []) == list(columns)
             for _ in file if is_fitting else ():  # it is copied where new rows follow it
                 pass
@@ -116,7 +116,7 @@ def check_no_rows(path: Path, **values: Sequence[str]) -> None:
     """Raise FileExistsError if a CSV has a row with one of the values in each named column."""
     if not path.is_file():
         return
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with naming(path), open(path, newline="", encoding="utf-8-sig") as file:
         for row in csv.DictReader(file):
             if all(row[name] in refused for name, refused in values.items()):
                 pairs = " and ".join(f"{name} {row[name]}" for name in values)

@@ -122,7 +122,11 @@ def read_tensors(path: Path) -> Arrays:
     arrays: Arrays = {}
     try:
         # The library checks the header: arrays lie end to end, from its end to that of the file.
-        with safe_open(path, framework="numpy") as header, open(path, "rb") as file:
+        with (
+            naming(path),
+            safe_open(path, framework="numpy") as header,
+            open(path, "rb") as file,
+        ):
             file.seek(8 + int.from_bytes(file.read(8), "little"))
             for name in header.offset_keys():
                 part = header.get_slice(name)
@@ -152,5 +156,5 @@ def _check_numbers(name: str, array: Array) -> None:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file, read a piece at a time."""
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
+from esnlm.storage.atomic import naming
 from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.files import files_within, is_table
 from esnlm.text.layout import (
@@ -145,13 +146,14 @@ def opened_text(path: Path, encoding: str = "utf-8") -> Iterator[tuple[TextIO, B
     """Open a text file, plain or ``.gz``, and the file of bytes below, which has a position.
 
     Raises CorpusError, in the block too, where it is not text in the encoding, or a ``.gz`` is
-    damaged.
+    damaged. An OSError of a drive that fails names the file.
     """
     if path.is_dir():
         raise CorpusError(f"{path} is a folder, expected a text file")
     try:
         try:
             with (
+                naming(path),
                 open(path, "rb") as raw,
                 TextIOWrapper(_plain(path, raw), encoding=encoding) as text,
             ):

@@ -102,7 +102,7 @@ class TrainingLog:
         self.check()
         if self.path is None or not self.path.is_file() or self.overwrite:
             return []
-        with open(self.path, newline="", encoding="utf-8") as file:
+        with naming(self.path), open(self.path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))[1:]
         return [row for row in rows if len(row) == len(self.columns)]
 
@@ -126,7 +126,7 @@ def mean_training_loss(path: Path, n_rows: int) -> float:
 
     A row has the mean since the row before it. ValueError unless all ``n_rows`` are there.
     """
-    with open(path, newline="", encoding="utf-8") as file:
+    with naming(path), open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if len(rows) != n_rows:
         raise ValueError(

@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
+from esnlm.storage.atomic import naming
 from esnlm.text.corpus import ARCHIVES, CorpusError, unpacked
 from esnlm.text.files import SEPARATORS, files_within, is_hidden
 from esnlm.text.layout import other_format
@@ -124,7 +125,7 @@ def _plain(name: str) -> str:
 
 def _records(name: str, data: BinaryIO) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file, each with the number of its line."""
-    with _readable(name):
+    with naming(Path(name)), _readable(name):
         if what := other_format(data.read(512)):
             raise PairsError(f"{name} {what}")
         data.seek(0)

@@ -13,6 +13,7 @@ from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resamp
 from esnlm.evaluation.minimal_pairs.scores import frame, token_log_likelihoods
 from esnlm.evaluation.syntaxgym.formulas import Region
 from esnlm.evaluation.syntaxgym.suites import Suite
+from esnlm.storage.atomic import naming
 from esnlm.text.boundaries import needed
 from esnlm.text.stimuli import read_table
 from esnlm.utils.arrays import Floats
@@ -124,7 +125,7 @@ def region_rows(
 def is_published(path: Path) -> bool:
     """Whether a file is a CSV of accuracies, and not one of `COLUMNS`."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with naming(path), path.open(newline="", encoding="utf-8-sig") as file:
             head = set(next(csv.reader(file), []))
     except (UnicodeDecodeError, csv.Error):
         return False
