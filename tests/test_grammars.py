@@ -326,7 +326,8 @@ def test_impossible_prefix(prefix, message):
         ({"length_quotas": {4: 1e308}}, r"got 1e\+308"),
         ({"length_quotas": {3: 0}}, "at least one positive"),
         ({"length_quotas": {}}, "at least one positive"),
-        ({"min_length": 5, "max_length": 4}, "min_length <= max_length"),
+        ({"min_length": 5, "max_length": 4}, "max_length must be from min_length, of at least 1"),
+        ({"max_length": 100_000, "length_quotas": None}, "to 1000, got min_length=3 and"),
         (
             {
                 "length_quotas": None,

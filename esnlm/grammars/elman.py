@@ -18,6 +18,8 @@ PAPER_LENGTHS: Mapping[int, float] = {3: 150, 4: 350, 5: 250, 6: 1250, 7: 2250, 
 #: Sentences of each length in the set of Rachez: 5 300 sentences, mean 6.76 words. It differs from
 #: the paper's 5 500 and 6.7 by exactly the 200 sentences of five words that it lacks.
 AUTHOR_LENGTHS: Mapping[int, float] = {**PAPER_LENGTHS, 5: 50}
+# The distribution of lengths takes time that grows with the cube of the longest: 16 s.
+_LONGEST = 1000
 _DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "noun_phrase": {"proper": 0.2, "noun": 0.4, "relative": 0.4},
     "relative_clause": {"subject": 0.5, "object": 0.5},
@@ -67,7 +69,7 @@ class ElmanGrammar:
     word_weights : word -> weight among the words of its class; unnamed words weigh 1.
     gaps : whether the verb of an object relative leaves its object out.
     length_quotas : length -> weight, or None to keep the lengths of the grammar.
-    min_length, max_length : bounds of the length in words, without the full stop.
+    min_length, max_length : bounds of the length in words, 1 to 1000, without the full stop.
 
     Attributes
     ----------
@@ -118,10 +120,10 @@ class ElmanGrammar:
             word: kind for kind, words in LEXICON.items() for word in words
         }
         self._token = {word: token for token, word in enumerate(self.vocabulary)}
-        if not 1 <= min_length <= max_length:
+        if not 1 <= min_length <= max_length <= _LONGEST:
             raise ValueError(
-                "lengths must satisfy 1 <= min_length <= max_length, got "
-                f"{min_length} and {max_length}"
+                f"max_length must be from min_length, of at least 1, to {_LONGEST}, got"
+                f" min_length={min_length} and max_length={max_length}"
             )
         rules = productions(
             self.noun_phrase, self.relative_clause, self.verb, self.object_probability,
