@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise, product, takewhile
 
 import numpy as np
 import pandas as pd
@@ -132,6 +132,13 @@ def test_a_sampled_long_sequence_is_possible():
     longest = max(grammar.sample(500, random_state=2), key=len)
     assert -1000 < grammar.log_probability(longest) < 0
     assert grammar.log_probability("()") > np.log(0.05)
+
+
+def test_the_longest_length_costs_a_sampler_nothing():
+    sequences = DyckGrammar(max_length=10**6).sample(50, random_state=0)
+    first = list(takewhile(lambda sequence: len(sequence) <= 200, sequences))
+    assert len(first) > 5
+    assert first == DyckGrammar(max_length=200).sample(len(first), random_state=0)
 
 
 def test_sampling_is_repeatable_and_may_be_distinct():

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import KW_ONLY, astuple, dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.special
@@ -53,7 +54,7 @@ class DyckGrammar:
     max_length: int = 200
 
     def __post_init__(self) -> None:
-        """Check the probabilities and lengths, and compute the law of each level."""
+        """Check the probabilities and lengths, and compute the law of pairs in a level."""
         check_parameters(self)
         p1, p2, q, min_length, max_length = astuple(self)
         if not p1 + p2 + q < 1:
@@ -63,32 +64,34 @@ class DyckGrammar:
             raise ValueError(f"brackets come in pairs: no sequence has {max_length}")
         self.vocabulary: tuple[str, ...] = (*BRACKETS, END)
         self._kinds = np.array([p1, p2]) / (p1 + p2)
-        self._continue, self._rest = self._levels()
+        p = p1 + p2
+        self._ends = min(1.0, (1 - p - q) / q)
+        self._root = float(np.sqrt((1 - 2 * q) ** 2 + 4 * p * q))  # of 1 - 4 q e
+        ratio = 4 * q * p * self._ends / self._root**2
+        # P(one more pair after j).
+        self._continue = _continuations(ratio, p / self._root, max_length // 2 + 1)
 
-    def _levels(self) -> tuple[list[float], Floats]:
-        """Return P(one more pair after j), and the law (j, max_length + 1) of what is left.
+    @cached_property
+    def _rest(self) -> Floats:
+        """Law (j, max_length + 1) of the number of brackets that a level with j pairs still gets.
 
-        Row j is the distribution of the number of brackets that a level with j pairs still gets;
-        entries that only longer sequences reach are left out.
+        Entries that only longer sequences reach are left out. Samples need none of it.
         """
-        p, q = self.p1 + self.p2, self.q
-        e = 1 - p - q
-        ends = min(1.0, e / q)
-        root = float(np.sqrt((1 - 2 * q) ** 2 + 4 * p * q))  # of 1 - 4 q e
-        n_pairs = self.max_length // 2 + 1
-        continues = _continuations(4 * q * p * ends / root**2, p / root, n_pairs)
+        p, q, root, continues = self.p1 + self.p2, self.q, self._root, self._continue
+        e, n_pairs = 1 - p - q, len(continues)
+        check_memory("the laws of lengths", 8 * n_pairs * self.max_length, "lower max_length")
         # Lengths of a derivation: s = e + p x² s + q s².
         lengths = np.zeros(self.max_length + 1)
         lengths[0] = 2 * e / (1 + root)
         for n in range(2, self.max_length + 1, 2):
             both = lengths[1:n] @ lengths[n - 1 : 0 : -1]
             lengths[n] = (p * lengths[n - 2] + q * both) / root
-        pair = np.concatenate([[0.0, 0.0], lengths[:-2]]) / ends
+        pair = np.concatenate([[0.0, 0.0], lengths[:-2]]) / self._ends
         rest = np.zeros((n_pairs + 1, self.max_length + 1))
         for j in range(n_pairs - 1, -1, -1):
             rest[j] = continues[j] * np.convolve(pair, rest[j + 1])[: self.max_length + 1]
             rest[j, 0] += 1 - continues[j]
-        return continues, rest
+        return rest
 
     def sample(
         self,
