@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_another_repository_is_not_that_of_the_code(tmp_path, monkeypatch):
     own = provenance.code_version()
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "project" / ".git"))
     assert provenance.code_version() == own
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_asking_locks_no_index(tmp_path, monkeypatch):
+    """`git status` writes the index anew where times of files changed: a kill left its lock."""
+    module = checkout(tmp_path, monkeypatch)
+    os.utime(module, (1e9, 1e9))
+    index = tmp_path / ".git" / "index"
+    before = index.read_bytes()
+    assert len(provenance.code_version()) == 9
+    assert index.read_bytes() == before
+    subprocess.run(["git", "-C", str(tmp_path), "status"], check=True, capture_output=True)
+    assert index.read_bytes() != before
 
 
 def test_without_git_the_version_is_named(tmp_path, monkeypatch):

@@ -28,6 +28,7 @@ def _git(folder: str, *arguments: str) -> str:
     # Git's hooks have it name the repository of the hook, wherever the folder is.
     elsewhere = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
     environment = {name: value for name, value in os.environ.items() if name not in elsewhere}
+    environment["GIT_OPTIONAL_LOCKS"] = "0"  # a lock that a kill leaves stops the user's commits
     try:
         command = ["git", "-C", folder, *arguments]
         process = subprocess.run(
