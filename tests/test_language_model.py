@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
+from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import NotFittedError
 from small_models import reservoir_model
 
@@ -447,6 +448,12 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: LanguageModel(Reservoir(5), "forest").fit(TRAIN), "readout must be a readout"),
         (lambda: model(n_streams=(1 << 20) + 1).fit(TRAIN), "n_streams must be at most 1048576"),
         (lambda: LanguageModel(RidgeReadout(), None).fit(TRAIN), "reservoir must be a Reservoir"),
+        (lambda: LanguageModel(Reservoir, "ridge").fit(TRAIN), r"Reservoir'>: write Reservoir\(\)"),
+        (lambda: LanguageModel(None, RidgeReadout).fit(TRAIN), r": write RidgeReadout\(\)"),
+        (lambda: LanguageModel(readout=DummyClassifier).fit(TRAIN), r": write DummyClassifier\(\)"),
+        (lambda: model(features=WordFeatures).fit(TRAIN), r": write WordFeatures\(\)"),
+        (lambda: model(tokenizer="").fit(["a b"]), "tokenizer must be a Tokenizer, .* got ''"),
+        (lambda: model(tokenizer=np.eye(2)).fit(["a b"]), "tokenizer must be a Tokenizer"),
         (lambda: model(features=2).fit(TRAIN), "features must be WordFeatures or None, got 2"),
         (lambda: model("daily").fit(TRAIN), "reset must be one of"),
         (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be None or an integer of at least 1"),

@@ -219,17 +219,18 @@ class LanguageModel(SequenceModel):
     @property
     def _asked_reset(self) -> str:
         """Where the state is to return to zero: ``reset``, or as recipe or tokenizer ask."""
-        reset = self.reset or asked_settings(self).get("reset")
+        reset = asked_settings(self).get("reset") if self.reset is None else self.reset
         if reset is not None:
             return str(reset)
         tokenizer = self._tokenizer
         if isinstance(tokenizer, Tokenizer):
             return "never" if tokenizer.has_characters and tokenizer.bos is None else "sentence"
-        return "never" if tokenizer == "char" else "sentence"
+        return "never" if isinstance(tokenizer, str) and tokenizer == "char" else "sentence"
 
     @property
     def _tokenizer(self) -> Tokenizer | str | None:
-        return self.tokenizer or asked_settings(self).get("tokenizer")
+        asked = asked_settings(self).get("tokenizer")
+        return asked if self.tokenizer is None else self.tokenizer
 
     def _draw_parts(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features, after `_read_corpus`."""

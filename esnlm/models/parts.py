@@ -71,15 +71,18 @@ def check_parts(model: Any) -> None:
         " classifier of scikit-learn with predict_proba"
     )
     is_named = isinstance(model.readout, str) and model.readout in BY_OPTION
-    readout = None if is_named else _as_readout(model.readout)
+    readout = None if is_named else model.readout
+    if not isinstance(readout, type):
+        readout = _as_readout(readout)
     for name, part, method, kind in (
         ("reservoir", model.reservoir, "harvest", "a Reservoir"),
         ("readout", readout, "fit_blocks", readouts),
         ("features", model.features, "transform", "WordFeatures or None"),
     ):
-        if part is not None and not hasattr(part, method):
+        if part is not None and (isinstance(part, type) or not hasattr(part, method)):
             is_node = type(part).__module__.startswith("reservoirpy.")
             hint = ": convert it by Reservoir.from_reservoirpy" if is_node else ""
+            hint = f": write {part.__name__}()" if isinstance(part, type) else hint
             raise ValueError(f"{name} must be {kind}, got {part!r}{hint}")
     check_parameters(model)
     if model.recipe is not None and None not in (model.reservoir, model.readout) and not is_named:

@@ -177,7 +177,7 @@ def trained_tokenizer(
         tokenizer = "auto"
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
-    if tokenizer in TRAINED:
+    if isinstance(tokenizer, str) and tokenizer in TRAINED:
         return trained(tokenizer, texts(), boundaries=tokenizer != "char" or reset != "never")
     names = ", ".join(map(repr, TRAINED))
     raise ValueError(
