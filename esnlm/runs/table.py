@@ -59,9 +59,13 @@ class Table:
         """
         head, rows = read_table(self.path)
         if head != self.columns:
+            more, less = (
+                ",".join(name for name in one if name not in other)[:200] or "none"
+                for one, other in ((head, self.columns), (self.columns, head))
+            )
             raise ValueError(
-                f"{self.path} has the columns {','.join(head)[:200]}, expected "
-                f"{','.join(self.columns)}: move it, or use another folder"
+                f"{self.path} has not the columns of this command and its options, in their order:"
+                f" it lacks {less}, and has {more} besides; move it, or use another folder"
             )
         values = {name: [setting[name] for setting in settings] for name in key}
         values |= {name: [value] for name, value in fixed.items()}
