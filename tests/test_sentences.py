@@ -100,10 +100,18 @@ def test_long_lines_are_cut_at_spaces(tmp_path: Path, monkeypatch):
     ("low", "high", "message"),
     [
         (0, None, "min_length"),
-        (None, 1, "max_length must be at least 2, got 1"),
+        ("6", None, "min_length must be an integer of at least 1, got '6'"),
+        (None, 1, "max_length must be an integer of at least 2, got 1"),
         (5, 4, "must not exceed"),
     ],
 )
 def test_rules_that_cannot_be(low, high, message):
     with pytest.raises(ValueError, match=message):
         SentenceRules(min_length=low, max_length=high)
+
+
+def test_rules_that_are_none_are_named_at_once():
+    with pytest.raises(ValueError, match="documents must be one of blank_line, line, file, got 'p"):
+        SentenceRules(documents="paragraph")
+    with pytest.raises(ValueError, match="sentences must be one of line, splitter, got 'pysbd'"):
+        SentenceRules(sentences="pysbd")

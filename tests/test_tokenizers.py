@@ -236,7 +236,10 @@ def test_tokenizer_pickles_for_worker_processes():
         (lambda: Tokenizer(byte_level(), bos="<bos>"), "bos='<bos>' is not in the vocabulary"),
         (lambda: Tokenizer.train_words(["a"]).decode([4]), r"must lie in \[0, 4\), got 4, 4"),
         (lambda: Tokenizer.train_words(["a"]).decode([3, -1]), "must lie in .*, got -1, 3"),
-        (lambda: Tokenizer.train_words(["a"]).decode("a"), "must be integers, got the text 'a'"),
+        (lambda: Tokenizer.train_words(["a"]).decode("a"), "must be integers, got 'a'"),
+        (lambda: Tokenizer.train_words(["a"]).decode([1.5]), r"must be integers, got \[1.5\]"),
+        (lambda: Tokenizer.train_words(["a"]).decode(None), "must be integers, got None"),
+        (lambda: Tokenizer("gpt2"), "must be a tokenizers.Tokenizer, got 'gpt2': Tokenizer.from_"),
         (lambda: Tokenizer.from_json("{}", bos=None, eos=None), "not a tokenizer.json"),
     ],
 )

@@ -21,6 +21,7 @@ from esnlm import (
     LanguageModel,
     LowRankReadout,
     MixtureOfExpertsReadout,
+    NgramLanguageModel,
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
@@ -94,8 +95,46 @@ def test_what_is_no_stream_is_refused():
         Trainer(LanguageModel(Reservoir(15)), [[0, 1]])
     with pytest.raises(ValueError, match="held_out must be a TokenStream, got list"):
         trainer(held_out=[[0, 1]])
+    with pytest.raises(ValueError, match="plan must be a TrainingPlan or None, got"):
+        trainer(plan={})
+    with pytest.raises(ValueError, match="model must be a LanguageModel, got NgramLanguageModel"):
+        Trainer(NgramLanguageModel(2), stream())
     with pytest.raises(ValueError, match="got a TokenStream: give the Tokenizer that made"):
         Trainer(LanguageModel(Reservoir(15), tokenizer="word"), stream())
+
+
+@pytest.mark.parametrize(
+    ("starts", "bounds", "message"),
+    [
+        ([1], [0, 3], r"starts of the stream .* rise from 0 within its 3 tokens, got array\(\[1\]"),
+        ([0, 3], [0, 3], "starts of the stream"),
+        ([0, 2, 1], [0, 3], "starts of the stream"),
+        ([0.0, 1.0], [0, 3], "starts of the stream"),
+        ([0], [0, 9], "bounds of the stream"),
+    ],
+)
+def test_places_of_a_stream_lie_in_it(starts, bounds, message):
+    """The first had the score of other tokens, the next an IndexError."""
+    model = LanguageModel(Reservoir(5, random_state=0), "ridge").fit([[0, 1, 2]] * 9)
+    whole = TokenStream(np.array([0, 1, 2]), np.array([0]), np.array([0, 3]))
+    assert model.score(whole) == model.score([[0, 1, 2]])
+    with pytest.raises(ValueError, match=message):
+        model.score(TokenStream(whole.tokens, np.array(starts), np.array(bounds)))
+
+
+def test_names_of_files_are_paths(tmp_path: Path):
+    """Checkpoints of a name failed at the first one, ten minutes into the run, which was lost."""
+    place, losses = tmp_path / "checkpoints", tmp_path / "log.csv"
+    with pytest.raises(ValueError, match=r"checkpoints must be Checkpoints\(path\) or None, got '"):
+        trainer().run(str(place))
+    with pytest.raises(ValueError, match=r"log must be TrainingLog\(path\) or None, got '"):
+        trainer().run(log=str(losses))
+    store = Checkpoints(str(place))
+    with pytest.raises(StoppedError):
+        trainer().run(store, log=TrainingLog(str(losses)), stop=lambda: True)
+    assert store.latest() is not None
+    trainer().run(store, resume=True, log=TrainingLog(str(losses)))
+    assert rows_of(losses)
 
 
 def saved(model: LanguageModel, folder: Path) -> dict[str, bytes]:

@@ -45,6 +45,9 @@ class Checkpoints:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
+
     def exists(self) -> bool:
         """Return whether there is a checkpoint."""
         return bool(self._steps())

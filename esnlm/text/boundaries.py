@@ -71,7 +71,7 @@ def joined(docs: Any, tokenizer: Tokenizer | None, reset: str, n_tokens: int | N
     A stream is returned as it is. See `esnlm.text.corpus.join_sequences` for ``n_tokens``.
     """
     if isinstance(docs, TokenStream):
-        return docs
+        return docs.checked()
     sequences = framed(as_documents(docs), tokenizer, reset)
     return join_sequences(sequences, n_tokens=n_tokens, reset=reset != "never")
 

@@ -319,6 +319,20 @@ class TokenStream:
     starts: Ints64 | None
     bounds: Ints64
 
+    def checked(self) -> "TokenStream":
+        """Return the stream; ValueError unless starts and bounds rise from 0 within its tokens."""
+        n = len(self.tokens)
+        for name, places, least in (("starts", self.starts, 1), ("bounds", self.bounds, 0)):
+            if places is None:
+                continue
+            steps = np.diff(np.append(places, n))
+            if steps.dtype.kind != "i" or (steps < least).any() or np.any(places[:1]):
+                raise ValueError(
+                    f"{name} of the stream must be integers that rise from 0 within its {n} tokens,"
+                    f" got {places!r:.80}"
+                )
+        return self
+
     @property
     def lengths(self) -> Ints64:
         """Tokens (n_sequences,) of each sequence."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from esnlm.text.boundaries import framed, without_marks
-from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
+from esnlm.text.corpus import SPLITS, CorpusError, TextCorpus, numbered_lines, opened_text
 from esnlm.text.tokenizers import Ids, Tokenizer
 from esnlm.utils.arrays import Ints64
+from esnlm.utils.validation import Count, OneOf, check_parameters, limited
 
 SENTENCES = ("line", "splitter")
 #: Number of files that have been read, and of lines of the next one.
@@ -24,19 +25,20 @@ class SentenceRules:
     ``documents`` is the ``split`` of `esnlm.text.corpus.TextCorpus`, ``sentences`` that of
     `SentenceStream`. ``min_length`` and ``max_length`` are in tokens, the boundary tokens
     included: shorter sentences are left out; longer ones are cut, and then do not end with EOS.
-    Paper 000 has 6 and 512.
+    Ueda et al. (2025) have 6 and 512.
     """
 
-    documents: str = "blank_line"
-    sentences: str = "line"
+    documents: str = limited("blank_line", OneOf(SPLITS))
+    sentences: str = limited("line", OneOf(SENTENCES))
     min_length: int | None = None
     max_length: int | None = None
 
     def __post_init__(self) -> None:
+        check_parameters(self)
         low, high = self.min_length, self.max_length
         for name, value, least in (("min_length", low, 1), ("max_length", high, 2)):
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+            if value is not None:
+                Count(least).check(name, value)
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_length must not exceed max_length, got {low} and {high}")
 

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -60,6 +61,11 @@ class Tokenizer:
 
     def __init__(self, backend: Backend, *, bos: str | None = None, eos: str | None = None) -> None:
         """Look up the ids of boundaries and of the unknown token in ``backend``."""
+        if not isinstance(backend, Backend):
+            raise TokenizerError(
+                f"backend must be a tokenizers.Tokenizer, got {backend!r:.80}: Tokenizer.from_file"
+                " reads a file, Tokenizer.train_words learns one from texts"
+            )
         self.backend = backend
         self.bos = bos
         self.eos = eos
@@ -213,9 +219,10 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Return the text of ids (n,), without boundary tokens."""
-        if isinstance(ids, str):
-            raise TokenizerError(f"token ids must be integers, got the text {ids[:40]!r}")
-        ids = [int(token) for token in ids]
+        try:
+            ids = [index(token) for token in ids]
+        except TypeError as error:
+            raise TokenizerError(f"token ids must be integers, got {ids!r:.80}") from error
         if ids and not 0 <= min(ids) <= max(ids) < len(self):
             raise TokenizerError(
                 f"token ids must lie in [0, {len(self)}), got {min(ids)}, {max(ids)}"

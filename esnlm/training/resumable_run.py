@@ -78,6 +78,12 @@ class ResumableRun(ABC):
         step; True saves a last checkpoint and raises `StoppedError`. ``verbose`` shows progress on
         standard error, under ``name``.
         """
+        for what, value, kind in (
+            ("checkpoints", checkpoints, Checkpoints),
+            ("log", log, TrainingLog),
+        ):
+            if not isinstance(value, kind | None):
+                raise ValueError(f"{what} must be {kind.__name__}(path) or None, got {value!r}")
         self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
         self._log = log or TrainingLog(None)
         checkpoint = checkpoints.latest() if checkpoints is not None and resume else None

@@ -39,7 +39,7 @@ class TrainingPlan:
     chunk_tokens: int = limited(1 << 16, Count())
     score_every: int | None = limited(None, Count(0, none=True))
     held_out_tokens: int = limited(1 << 15, Count())
-    random_state: int = 0
+    random_state: int = limited(0, Count(0))
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -73,6 +73,8 @@ class Trainer(ResumableRun):
         plan: TrainingPlan | None = None,
     ) -> None:
         """Count the predicted tokens of ``stream``, and set up the run."""
+        if not isinstance(model, LanguageModel):
+            raise ValueError(f"model must be a LanguageModel, got {model!r}")
         for name, text in (("stream", stream), ("held_out", held_out)):
             if not isinstance(text, TokenStream) and (name == "stream" or text is not None):
                 raise ValueError(
@@ -94,7 +96,9 @@ class Trainer(ResumableRun):
     ) -> None:
         """Set model, plan and held-out text; raise CorpusError without a token to predict."""
         self.model, self.n_rows = model, n_rows
-        self.plan = plan or TrainingPlan()
+        self.plan = TrainingPlan() if plan is None else plan
+        if not isinstance(self.plan, TrainingPlan):
+            raise ValueError(f"plan must be a TrainingPlan or None, got {plan!r}")
         self.held_out = None
         if held_out is not None:
             self.held_out = evenly_spaced(held_out, self.plan.held_out_tokens)

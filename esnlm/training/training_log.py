@@ -26,9 +26,9 @@ class TrainingLog:
     """
 
     def __init__(
-        self, path: Path | None, *, further: Sequence[str] = (), overwrite: bool = False
+        self, path: str | Path | None, *, further: Sequence[str] = (), overwrite: bool = False
     ) -> None:
-        self.path = path
+        self.path = None if path is None else Path(path)
         self.columns = (*COLUMNS, *further)
         self.overwrite = overwrite
         #: Rows so far, those of earlier runs among them.
