@@ -564,6 +564,25 @@ def test_shards_do_not_become_text(text: Path, tmp_path: Path):
         prepare(tmp_path, tmp_path / "out", WORDS)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"tokenizer": Path("tokenizer.json")},
+            "tokenizer must be .* Tokenizer.from_file reads, got",
+        ),
+        ({"rules": "line"}, "rules must be a SentenceRules, got 'line'"),
+        ({"layout": "utf-8"}, "layout must be a TextLayout, got 'utf-8'"),
+    ],
+)
+def test_settings_of_other_types_are_named(
+    text: Path, tmp_path: Path, settings: dict, message: str
+):
+    with pytest.raises(ValueError, match=message):
+        prepare(text, tmp_path / "out", **({"tokenizer": "word"} | settings))
+    assert not list(tmp_path.glob("out*"))
+
+
 def test_two_at_once_do_not_mix(text: Path, tmp_path: Path):
     with locked(tmp_path / "out"), ThreadPoolExecutor() as pool:
         second = pool.submit(prepare, text, tmp_path / "out", WORDS)

@@ -70,6 +70,13 @@ def prepare(
     interrupted run had other arguments or other text. After an OSError, as where the disk is full,
     what was done so far is kept.
     """
+    for name, value, kind, what in (
+        ("tokenizer", tokenizer, str | Tokenizer, "Tokenizer, such as Tokenizer.from_file reads"),
+        ("rules", rules, SentenceRules, "SentenceRules"),
+        ("layout", layout, TextLayout, "TextLayout"),
+    ):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} must be a {what}, got {value!r:.80}")
     out = Path(out).resolve()
     corpus = TextCorpus(texts, rules.documents, layout)
     for path in corpus.paths:
