@@ -190,14 +190,15 @@ def check_shapes(n_units: int, W: Any, W_in: Any, bias: Array, leak_rate: Array)
     """Raise ValueError unless all shapes and indices fit: compiled code reads without checks."""
     parts: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
         ("W", W, (n_units, n_units)),
-        ("W_in", W_in, (n_units, W_in.shape[-1])),
+        ("W_in", W_in, (n_units, *W_in.shape[-1:])),
         ("bias", bias, (n_units,)),
         ("leak_rate", leak_rate, (n_units,)),
     )
     for name, array, shape in parts:
         if array.shape != shape:
+            wanted = f"({n_units}, n_inputs)" if name == "W_in" else shape
             raise ValueError(
-                f"{name} of a reservoir of {n_units} units must have shape {shape},"
+                f"{name} of a reservoir of {n_units} units must have shape {wanted},"
                 f" got {array.shape}"
             )
         if scipy.sparse.issparse(array):
