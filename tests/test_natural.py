@@ -112,7 +112,7 @@ def test_rows_of_another_held_out_text_are_not_added(corpus, whole: Path, capsys
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path):
+def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path, caplog):
     options = ("--sizes", "8", "--no-plots", "--keep-models", str(tmp_path / "models"))
     assert main(command(corpus, tmp_path / "out", *options)) == 0
     (row,) = read_rows(tmp_path / "out" / "size.csv")
@@ -122,6 +122,10 @@ def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path):
     assert row["training_loss"] == pytest.approx(-model.score(TEXT.splitlines()), rel=1e-5)
     assert parameter_counts(model)["n_parameters"] == row["n_parameters"]
     assert not (tmp_path / "out" / "running").exists()
+    assert "rows" not in caplog.text
+    elsewhere = (*options[:-1], str(tmp_path / "other"))
+    assert main(command(corpus, tmp_path / "out", *elsewhere)) == 0
+    assert "other has no model of 1 of 1 runs, whose rows were in" in caplog.text
 
 
 def test_a_row_is_what_train_and_evaluate_say(whole: Path, corpus, tmp_path: Path):

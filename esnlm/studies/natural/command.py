@@ -6,6 +6,7 @@ scored on held-out shards and on minimal pairs, a row of a CSV each.
 
 import math
 from itertools import product
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -62,6 +63,12 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
     with results_folder(options.out):
         rows = run_on_shards(settings, runs, path, options, places)
+    kept = [Path(each["model"]) for each in map(places, settings) if each]
+    if n_missing := sum(not folder.is_dir() for folder in kept):
+        log.warning(
+            f"{options.keep_models} has no model of {n_missing} of {len(kept)} runs, whose rows"
+            f" were in {path} before: remove these rows, and the runs are repeated"
+        )
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"
         name = " ".join(f"{name}={row[name]}" for name in ("n_units", "degree", "leak", "seed"))
