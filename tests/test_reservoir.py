@@ -430,7 +430,7 @@ def test_clone_and_seeds():
     [
         ("bias", lambda a: a[:-1], r"bias of a reservoir of 37 units .* got \(36,\)"),
         ("leak_rate", lambda a: np.append(a, a), r"leak_rate .* shape \(37,\), got \(74,\)"),
-        ("W_in_columns", lambda a: a[:, :-1], r"W_in .* shape \(37, 7\), got \(36, 7\)"),
+        ("W_in_columns", lambda a: a[:, :-1], r"W_in .* shape \(37, n_inputs\), got \(36, 7\)"),
         ("W.indices", lambda a: a + 30, "W.indices must lie in .0, 37."),
         ("W.indices", lambda a: a - 1, "W.indices must lie in .0, 37."),
         ("W.indptr", lambda a: a + 1, "W.indptr must rise from 0"),
