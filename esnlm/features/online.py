@@ -45,10 +45,11 @@ class BaseWordFeatures(Stateful, TransformerMixin, BaseEstimator):
 
 @dataclass(eq=False, repr=False)
 class WordFeatures(BaseWordFeatures):
-    """Dense word features f(u) = W_f u that drive a reservoir in place of one-hot words (eq. 8-11).
+    """Dense word features f(u) = W_f u that drive a reservoir in place of one-hot words.
 
-    ``W_f`` and a provisional linear readout ``W_out`` descend the squared error of the next word
-    (eq. 12), one update per word of the text in its order. The error of a prediction reaches the
+    Equations are those of Rachez & Hagiwara (2014), here 8-11. ``W_f`` and a provisional linear
+    readout ``W_out`` descend the squared error of the next word (eq. 12), one update per word of
+    the text in its order. The error of a prediction reaches the
     features of the word just read only: it passes through the reservoir's units once and never
     through its recurrent weights, as the echo state property makes older words count
     geometrically less (eq. 19-29). The features then stay fixed, the provisional readout is

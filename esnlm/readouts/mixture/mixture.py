@@ -58,13 +58,13 @@ class MixtureOfExpertsReadout(BufferedReadout):
     two the mixture overfits at once.
 
     Where the caller knows the expert of each training row, such as the position of the word in its
-    sentence, ``assignment`` makes this the supervised mixture (§3.3.2). `ClassFactoredReadout` is
-    the one whose experts have a part of the labels each.
+    sentence, ``assignment`` makes this the supervised mixture of Rachez & Hagiwara (2014, §3.3.2).
+    `ClassFactoredReadout` is the one whose experts have a part of the labels each.
 
     Parameters
     ----------
     n_experts : int
-        K; 10 in the paper.
+        K; 10 in that paper.
     experts : {"softmax", "linear"}
         Linear experts are Gaussian regressions on one-hot targets; their M-step is closed form,
         and prediction floors and normalises the mixture's mean as `RidgeReadout` does.
