@@ -536,6 +536,7 @@ def test_memory_satisfies_the_secant_equation() -> None:
         ({"n_experts": 0}, "n_experts must be an integer of at least 1, got 0"),
         ({"alpha": -1.0}, r"alpha must lie in \[0, 1e\+12\], got -1.0"),
         ({"experts": "tree"}, "experts must be one of .* got 'tree'"),
+        ({"experts": np.ones(2)}, r"experts must be one of .* got array"),
         ({"validation_fraction": 0.9}, "validation_fraction must lie in"),
         ({"variance": 0.0}, "variance must be positive, got 0.0"),
     ],

@@ -216,6 +216,7 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
         ({"alpha": 1.0, "alphas": [1.0]}, "leave out alphas, or change alpha"),
         ({"alpha": 1.0, "selection": "gcv"}, "leave out selection, or change alpha"),
         ({"selection": "aic"}, "got 'aic'"),
+        ({"selection": np.ones(2)}, "selection must be .* got array"),
         ({"floor": 2.0}, "floor must lie in"),
         ({"floor": 1.0}, "floor must lie in"),
         ({"floor": 0.0}, "floor must lie in"),

@@ -92,7 +92,7 @@ class OneOf(NamedTuple):
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one of them."""
-        if value not in self.values:
+        if getattr(value, "ndim", 0) or value not in self.values:  # an array equals none or many
             expected = f"{'one of ' * (len(self.values) > 1)}{', '.join(map(str, self.values))}"
             hint = did_you_mean(value, self.values)
             raise ValueError(f"{name} must be {expected}, got {value!r}{hint}")
