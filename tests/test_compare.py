@@ -253,6 +253,15 @@ def test_generated_text_is_compared_with_both_texts_and_timed(model, size, tmp_p
         assert 0 < share < 1 if model == "char-esn" else share == 0
 
 
+def test_a_network_that_diverges_is_no_row(tmp_path):
+    stream = TokenStream(np.arange(40) % 7, np.arange(0, 40, 8), np.array([0, 40]))
+    given = places(tmp_path, stream, Tokenizer.train_words(["a b c d"]))
+    plan = {"n_passes": 2, "batch_size": 40, "learning_rate": 1e30}
+    (row,) = grid([("lstm", {"n_units": 5})], [], plan, 1, 7)
+    with pytest.raises(ValueError, match="training diverged: lower the learning rate"):
+        measure(row | given, Lifeline())
+
+
 def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys):
     options = (
         "--models",

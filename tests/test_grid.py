@@ -14,6 +14,7 @@ import pytest
 from tqdm.auto import tqdm
 
 from esnlm.runs.grid import _described, read_rows, run_grid
+from esnlm.runs.subprocess_run import run_apart
 from esnlm.storage.atomic import write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
@@ -203,6 +204,15 @@ def test_torn_last_line_is_repaired(path, torn):
 def test_torn_header_starts_anew(path):
     path.write_text("name,n,si")
     assert grid(path) == read_rows(path)
+
+
+def test_numbers_that_overflow_in_a_run_apart_are_an_error_of_one_line(tmp_path, monkeypatch):
+    for error in ("FloatingPointError", "OverflowError"):
+        text = f"def measure(setting, lifeline):\n    raise {error}(setting['why'])\n"
+        (tmp_path / f"{error.lower()}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ValueError, match="the loss is nan"):
+            run_apart(error.lower(), {"why": "the loss is nan"})
 
 
 def test_other_columns_are_refused(path):

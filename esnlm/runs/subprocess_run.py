@@ -60,9 +60,9 @@ def run_apart(
     """Call ``measure(setting, lifeline)`` of the named module in a fresh process.
 
     The process has this one's environment and working folder unless others are given.
-    Its ValueErrors and OSErrors are raised here; after another the message is on standard error
-    and a ChildProcessError is raised. An interrupt leaves the run time to save its work, a second
-    one ends it at once.
+    Its OSErrors are raised here, and errors of values and numbers as ValueErrors; after another the
+    message is on standard error and a ChildProcessError is raised. An interrupt leaves the run time
+    to save its work, a second one ends it at once.
     """
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_measure, args=(module, dict(setting), theirs, folder))
@@ -106,7 +106,7 @@ def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: s
         result: Any = dict(import_module(module).measure(setting, lifeline))
     except (ShardsError, CorpusError) as error:  # others may be able to read
         result = type(error)(str(error))
-    except ValueError as error:
+    except (ValueError, FloatingPointError, OverflowError) as error:  # as in `esnlm.__main__`
         result = ValueError(str(error))
     except OSError as error:
         result = error

@@ -88,6 +88,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     scores = log_probabilities(network, held_out.tokens, starts, bf16=plan.bf16)
     nll = -float(scores[held_out.predicted()].mean())
     scored = time.perf_counter() - start
+    if not math.isfinite(nll):
+        raise ValueError(f"the held-out loss is {nll}, training diverged: lower the learning rate")
     model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
     judged = accuracies(model, setting["blimp"])
     generated = {}
