@@ -1,6 +1,7 @@
 """``esnlm serve``: its routes against the model's numbers, its bounds, and what it refuses."""
 
 import asyncio
+import gc
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -474,6 +476,34 @@ def test_it_serves_until_it_is_interrupted(folders: Path, number: int, status: i
         process.kill()
     assert process.returncode == status
     assert err == ("esnlm: interrupted\n" if number == signal.SIGINT else "")
+
+
+@pytest.mark.parametrize("rounds", range(6))  # of the event loop, in which connections are made
+def test_a_connection_that_comes_as_the_server_ends_is_closed(
+    models: list[ShownModel], rounds: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ended() -> None:
+        listener = listening("127.0.0.1", 0)
+        config = uvicorn.Config(
+            guarded(models, "127.0.0.1"), http=server._Connection, ws="none", lifespan="off",
+            log_config=None, timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        config.load()
+        serving = server._Server(config)
+        serving.lifespan = config.lifespan_class(config)
+        await serving.startup([listener])
+        with socket.create_connection(listener.getsockname()):
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+            await serving.shutdown([listener])
+        assert not serving.server_state.connections
+
+    with warnings.catch_warnings():
+        # In one of the rounds asyncio itself leaves the socket to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(ended())
+        gc.collect()
+    assert not caplog.records
 
 
 def test_a_server_for_the_network_comes_with_a_warning(

@@ -1,10 +1,10 @@
 """Serving the page: the address, and one process until it is interrupted."""
 
+import asyncio
 import errno
 import os
 import socket
 import webbrowser
-from asyncio import Transport
 from collections.abc import Sequence
 from threading import Thread
 
@@ -24,7 +24,7 @@ _UNREAD, _MOST_AT_ONCE = 0.25, 512
 class _Connection(H11Protocol):
     """A connection that is closed where its request does not come, or others need its place."""
 
-    def connection_made(self, transport: Transport) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._since = self.loop.time()
         self._watch = self.loop.call_later(_PATIENCE, self._close_idle)
@@ -95,6 +95,17 @@ def address_of(listener: socket.socket, host: str) -> str:
     return f"http://{name}:{listener.getsockname()[1]}/"
 
 
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        ending = asyncio.ensure_future(super().shutdown(sockets))
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=0.1)
+            # Those that were accepted before and made since, which nothing else would close.
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+        await ending
+
+
 def run(models: Sequence[ShownModel], listener: socket.socket, host: str, *, show: bool) -> None:
     """Serve until KeyboardInterrupt, which is raised after open requests are answered.
 
@@ -116,4 +127,4 @@ def run(models: Sequence[ShownModel], listener: socket.socket, host: str, *, sho
     )
     if show:
         Thread(target=webbrowser.open, args=[address_of(listener, host)], daemon=True).start()
-    uvicorn.Server(config).run(sockets=[listener])
+    _Server(config).run(sockets=[listener])
