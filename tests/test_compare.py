@@ -419,6 +419,8 @@ def test_a_network_of_three_sizes_has_power_laws(tmp_path, caplog):
         assert laws[name]["exponent"] == pytest.approx(exponent, abs=1e-9)
         assert laws[name]["scale"] == pytest.approx(scale)
         assert laws[name]["n_rows"] == 3
+    more = lines.assign(settings="other")  # no law is of several curves
+    assert power_laws(pd.concat([lines, more])) == []
     assert len(power_law_figure(lines, [*laws.values()]).axes) == 3
     assert [axis.get_title(loc="left") for axis in curves_figure(losses).axes] == [*sizes]
     assert caplog.text == ""

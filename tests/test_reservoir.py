@@ -489,6 +489,7 @@ def test_given_weights_of_another_size_are_refused():
         (np.ones((2, 3)), 1.0, r"must have shape \(3, n_inputs\), got \(2, 3\)"),
         (5.0, 1.0, r"must have shape \(3, n_inputs\), got \(\)"),
         (np.ones((3, 2)), 1.7, r"leak_rate must lie in \(0, 1\], got 1.7"),
+        (np.ones((3, 2)), None, "leak_rate must be a number, an array, .* got None"),
         (np.ones((3, 2)), np.ones(4), r"leak_rate must be a number or have shape \(3,\)"),
     ],
 )

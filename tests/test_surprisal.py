@@ -167,6 +167,7 @@ def test_marks_that_are_tokens_are_no_words_of_the_counts() -> None:
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
+        ({}, "counts must be of one word at least, got none"),
         ({"the": "3"}, "counts must be numbers by word, got '3' for 'the'"),
         ({"the": 0.06, "boy": 1e-4}, "counts must be occurrences, got at most 0.06"),
         ({"the": -1}, "got -1 for 'the'"),

@@ -237,9 +237,7 @@ def sentence_numbers(words: Sequence[str]) -> Iterator[int]:
 def _frequencies(models: Mapping[str, Any], counts: Any) -> Any:
     """Return counts of words: those that are named, or of the first model that has some."""
     if counts is not None:
-        if not (numbers := word_counts(next(iter(models.values())), counts)).total():
-            raise ValueError("counts must be of one word at least, got none")
-        return numbers
+        return word_counts(next(iter(models.values())), counts)
     for model in models.values():
         if not isinstance(model, pd.DataFrame) and (model_counts := word_counts(model)):
             return model_counts

@@ -224,7 +224,7 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
     """
     if getattr(getattr(counts, "dtype", None), "kind", "O") in "iuf" and hasattr(counts, "to_dict"):
         counts = counts.to_dict()
-    if counts is None:
+    if is_of_training := counts is None:
         tokenizer, token_counts = model.tokenizer_, model.token_counts_
         if token_counts is None or not tokenizer.has_words:
             return Counter()
@@ -244,6 +244,8 @@ def word_counts(model: Any, counts: Any = None) -> Counter[str]:
         if not (isinstance(word, str) and is_number and 0 <= n < inf):
             raise ValueError(f"counts must be numbers by word, got {n!r} for {word!r}")
         bare[bare_word(word)] += n
+    if not (bare.total() or is_of_training):
+        raise ValueError("counts must be of one word at least, got none")
     if 0 < max(bare.values(), default=0) < 1:
         raise ValueError(
             f"counts must be occurrences, got at most {max(bare.values()):g}: multiply shares by"

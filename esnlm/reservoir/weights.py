@@ -241,7 +241,7 @@ def leak_rates(
 def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> Array:
     """Return the leak rate of every unit (n_units,) in (0, 1], from a number or an array."""
     try:
-        rates = np.asarray(leak_rate, dtype=np.float64)
+        rates = np.asarray(leak_rate).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError):
         raise ValueError(_LEAK_FORMS.format(leak_rate)) from None
     if rates.shape not in ((), (n_units,)):

@@ -196,21 +196,24 @@ def quantities(rows: Sequence[Row], losses: pd.DataFrame) -> pd.DataFrame:
         for part in ("train", "generation"):
             names.append(name := f"{part}_seconds_without_reservoir")
             table[name] = table[f"{part}_seconds"] - table[f"{part}_reservoir_seconds"]
-    own = ["model", "training", "n_parameters"]
+    own = ["model", "training", "n_parameters", "settings"]
     lines = table.melt(own, names, "quantity")
     if len(losses):
-        run = [*own, "settings", "seed"]
-        least = losses.groupby(run, sort=False)["training_nll"].min().reset_index(name="value")
-        least = least.assign(quantity="least_training_nll")[lines.columns]
-        lines = pd.concat([lines, least], ignore_index=True)
+        minima = losses.groupby([*own, "seed"], sort=False)["training_nll"].min()
+        least = minima.reset_index(name="value").assign(quantity="least_training_nll")
+        lines = pd.concat([lines, least[lines.columns]], ignore_index=True)
     return lines.dropna(subset="value")
 
 
 def power_laws(lines: pd.DataFrame) -> list[Row]:
-    """Fit a law to each of the `quantities` of a model that has three sizes or more."""
+    """Fit a law to each of the `quantities` of a model that has three sizes or more.
+
+    Models that have several settings at one size have none.
+    """
     laws: list[Row] = []
     for group, points in lines.groupby(["model", "training", "quantity"], sort=False):
-        if points["n_parameters"].nunique() >= _LEAST_SIZES:
+        n_sizes = points["n_parameters"].nunique()
+        if n_sizes >= _LEAST_SIZES and n_sizes == points["settings"].nunique():
             law = power_law(points["n_parameters"], points["value"])
             names = dict(zip(LAW_COLUMNS, group, strict=False))
             laws.append(names | law._asdict() | {"n_rows": len(points)})

@@ -115,6 +115,8 @@ def _corpus(options: ReadingOptions) -> Any:
             f"--corpus {options.corpus}: expected {_STORIES}, the folder that holds its files, or"
             " a .csv"
         )
+    if options.time_column != ReadingOptions.time_column:
+        raise ValueError(f"--time-column names a column of a .csv, and {options.corpus} is none")
     log.info(NATURAL_STORIES_LICENCE)
     return load_natural_stories(None if options.corpus == _STORIES else options.corpus)
 
