@@ -94,7 +94,7 @@ class LanguageModel(SequenceModel):
     n_streams : int
         Parallel streams that a corpus is cut into; see `Reservoir.harvest`.
     random_state : int, optional
-        For the order of sentences.
+        For the order of sentences, and for all that a recipe chooses.
     verbose : bool
         Show each pass over the corpus on standard error: bars in terminals and notebooks, else a
         line every half minute.
@@ -103,7 +103,7 @@ class LanguageModel(SequenceModel):
     ----------
     reservoir_, readout_, features_, tokenizer_ : what was fitted (None where there is none)
     recipe_ : str
-        The recipe that chose what was left open, and why; empty where nothing was.
+        The recipe by which `fit` chose what was left open, and why; else empty, as after loading.
     reset_ : str
         Where the state returns to zero.
     n_tokens_ : int

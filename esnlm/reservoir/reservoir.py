@@ -312,8 +312,8 @@ class Reservoir(
             pair whose next token is a start is not yielded. Sequences go to streams whole, so
             states are those of ``transform`` whatever ``n_streams``. None: one long sequence,
             cut into streams that each begin ``warmup`` tokens early from a zero state; with the
-            default, a spectral radius up to 1 and no slow leak rates the states differ from those
-            of one stream by about 1e-5 at most. ``n_streams=1`` is exact.
+            default, a spectral radius up to 1, inputs of scale 1 and no slow leak rates the states
+            differ from those of one stream by about 1e-5 at most. ``n_streams=1`` is exact.
         n_streams : int
             Upper bound; short corpora use fewer.
         block_size : int, optional
@@ -321,7 +321,7 @@ class Reservoir(
         washout : int, optional
             Pairs dropped at the beginning of each sequence. Default: the reservoir's.
         warmup : int
-            See ``starts``. Longer for slow leak rates.
+            See ``starts``. Longer for slow leak rates, and for small inputs at a radius near 1.
         features : as in `transform`, or what `drive_of` made of them
         n_threads : int, optional
             Results do not depend on it. Default: every core available.

@@ -60,10 +60,10 @@ def prepare(
 
     ``texts`` are text files, plain or ``.gz``, and folders, and ``layout`` is what is undone as
     they are read; see `esnlm.text.corpus.TextCorpus`. A ``tokenizer`` that is a str says what to
-    train on the sentences: ``bpe:N``, ``word:N``, ``word`` or ``char``. With ``lower`` the text is
-    lower-cased: the tokenizer, a copy of it if given, does so from then on. ``overwrite`` replaces
-    existing shards, and what an interrupted run with other arguments left.
-    ``checkpoint_characters`` are read between two checkpoints.
+    train on the sentences: ``bpe:N``, or ``word``, ``wordpunct``, ``auto`` or ``char``, with ``:N``
+    or not. With ``lower`` the text is lower-cased: the tokenizer, a copy of it if given, does so
+    from then on. ``overwrite`` replaces existing shards, and what an interrupted run with other
+    arguments left. ``checkpoint_characters`` are read between two checkpoints.
 
     Raises CorpusError where the text cannot be read or gives no sentence, FileExistsError where
     ``out`` exists, BusyError where another process is writing it, and ShardsError where an

@@ -89,7 +89,8 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from one more chunk: X (n, n_units), y (n,).
 
-        ``classes`` (V,) must name every label at the first call and may be left out later.
+        ``classes`` (V,) must name every label at the first call and may be left out later. What
+        is learned shows at the next prediction, in attributes such as ``coef_`` too.
         """
         first = not hasattr(self, "classes_")
         if first and classes is None:

@@ -31,10 +31,11 @@ class RidgeReadout(StreamingReadout):
     """Ridge regression to one-hot targets, solved from additive statistics (Rachez eq. 6-7).
 
     Minimises ``|Y - X W - b|² + alpha |W|²`` over W (n_units, V) and b (V,), the intercept b
-    unpenalised: scikit-learn's ``Ridge``. Statistics are sums over rows, so chunks of any cut
-    give the same fit and memory does not depend on their number. The outputs sum to one but may
-    be negative: those below ``floor`` are set to ``floor`` (1e-3 in Rachez) and the row is
-    divided by its sum. Every penalty of the path comes from one eigendecomposition.
+    unpenalised: scikit-learn's ``Ridge``. Statistics are sums over rows, so chunks of any cut give
+    the same fit and memory does not depend on their number. The outputs sum to one but may be
+    negative: those below ``floor`` are set to ``floor`` and the row is divided by its sum (Rachez
+    says only that rows are renormalised). Every penalty of the path comes from one
+    eigendecomposition.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ class RidgeReadout(StreamingReadout):
         rows, those of ``fit_blocks`` or ``validation_fraction`` of the rows of ``fit``; without
         any, as "gcv". None: by the held-out rows of ``fit_blocks``, else as "gcv".
     floor : float or "auto"
-        Least output before renormalising. "auto": ``1e-3 * min(1, 24 / V)``: Rachez's value at
-        his 24 words, and never more than 0.024 of mass given away in all.
+        Least output before renormalising. "auto": ``1e-3 * min(1, 24 / V)``: 1e-3 up to
+        Elman's 24 words, and never more than 0.024 of mass given away in all.
     validation_fraction : float
         Part of the rows of ``fit`` that "held_out" holds out, half of them at most: the last of
         each run of ``1 / fraction`` rows, rounded. The chosen penalty is then solved on all rows.
