@@ -29,12 +29,12 @@ class SpectralWordFeatures(BaseWordFeatures):
     they drive is in similar states after them, and what a readout learns of one word holds for
     the others.
 
-    With c(u, v) the number of times v follows u, the rows of ``[A, Aᵀ]``,
-    ``A[u, v] = sqrt(c(u, v)) / (c(u) c(v))^¼``, are cut to their F leading singular directions,
-    which keep a word's next and previous words: the canonical correlations of neighbouring
-    words on square-rooted counts of Stratos, Collins & Hsu (2015, sections 4 and 5). Directions
-    are weighted by the root of their singular values (Levy, Goldberg & Dagan 2015, section 3.3)
-    and each word's features scaled to length one.
+    With c(u, v) the number of times v follows u, and sums c(u) over v and c(v) over u, the rows of
+    ``[A, Aᵀ]``, ``A[u, v] = sqrt(c(u, v)) / ((c(u) + 1) (c(v) + 1))^¼``, are cut to their F leading
+    singular directions, which keep a word's next and previous words: the canonical correlations of
+    neighbouring words on square-rooted counts of Stratos, Collins & Hsu (2015, sections 4 and 5).
+    Directions are weighted by the root of their singular values (Levy, Goldberg & Dagan 2015,
+    section 3.3) and each word's features scaled to length one.
 
     Parameters
     ----------
