@@ -51,7 +51,9 @@ class ClassFactoredReadout(TwoLevelReadout):
         of every label to its class, or the classes in the order of ``classes_``: those, and
         ``n_classes`` is refused.
     class_readout, word_readout : "softmax", "ridge", "moe" or a readout
-        Predicts the class, and the word within it; a readout is cloned.
+        Predicts the class, and the word within it; a readout is cloned. A name stands for the
+        defaults of its class; "joint" takes softmax with ``alpha=10``, one pass and a learning rate
+        of 0.2, and 4 experts.
     solver : "auto", "separate" or "joint"
         "separate": a readout for the class, and one for the words of each class, on its rows.
         "joint": all factors on ``n_components`` linear maps of the state, see `TwoLevelLearner`:
