@@ -18,7 +18,7 @@ from esnlm.runs.grid import read_rows
 from esnlm.runs.provenance import code_version
 from esnlm.studies.minimal_pairs import PHENOMENA
 from esnlm.studies.natural.plots import published, sweep_figure, why_not_published
-from esnlm.studies.shards_grid import COLUMNS, planned
+from esnlm.studies.shards_grid import COLUMNS, GridWeights, ShardsGrid, planned
 from esnlm.studies.shards_run import parameter_counts
 from esnlm.text.tokenizers import Tokenizer
 
@@ -428,3 +428,15 @@ def test_laws_of_leak_rates_stand_side_by_side():
 def test_phenomena_are_those_of_the_table():
     assert len(set(PHENOMENA)) == 12
     assert sum(name.startswith("blimp_") for name in COLUMNS) == 12
+
+
+@pytest.mark.parametrize("topology", ["ring", "diagonal", "orthogonal", "delay_line"])
+def test_few_units_of_a_topology_without_degree_are_planned(corpus, topology):
+    def grid(**options):
+        return ShardsGrid(sizes=(8,), weights=GridWeights(topology=topology), **options)
+
+    shared = corpus["train"], corpus["dev"], None
+    (setting,), _ = planned(*shared, grid())
+    assert (setting["topology"], setting["n_units"]) == (topology, 8)
+    with pytest.raises(ValueError, match="degree=4 has no effect"):
+        planned(*shared, grid(degrees=(4,)))

@@ -191,6 +191,7 @@ def planned(
     from sklearn.base import clone
 
     from esnlm.models.saving import describe
+    from esnlm.reservoir.weights import WITH_DEGREE
     from esnlm.text.shards import Shards
     from esnlm.text.source import shared_sources
     from esnlm.training.trainer import TrainingPlan
@@ -227,8 +228,9 @@ def planned(
         if inputs in (None, "degree", "all"):
             dense = inputs == "all" or (inputs is None and word_features[1])
             inputs = None if dense else count
-        reservoir = make_reservoir(values, seed)
-        reservoir.set_params(degree=count, input_degree=inputs)
+        reservoir = make_reservoir(values, seed).set_params(input_degree=inputs)
+        if grid.degrees or grid.connectivities or reservoir.topology in WITH_DEGREE:
+            reservoir.set_params(degree=count)  # others refuse one that was asked for
         clone(reservoir).set_params(n_units=_FEW).fit(n_inputs=1)
         name, number = word_features
         # Held-out text is scored after passes alone.
@@ -257,7 +259,8 @@ def _columns(reservoir: Row, settings: Row) -> Row:
     return {
         "n_units": reservoir["n_units"],
         "degree": reservoir["degree"],
-        "connectivity": reservoir["degree"] / reservoir["n_units"],
+        # Of a topology that has no degree, the degree is the default.
+        "connectivity": min(1.0, reservoir["degree"] / reservoir["n_units"]),
         "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
         "readout": settings["readout"],
         "options": " ".join(f"{name}={value}" for name, value in options.items()),
