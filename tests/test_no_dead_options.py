@@ -253,3 +253,67 @@ def test_an_option_without_effect_is_refused(words: str, capsys):
 def test_an_option_that_a_network_does_not_have_is_refused(words: str, capsys):
     pytest.importorskip("torch")
     test_an_option_without_effect_is_refused(words, capsys)
+
+
+_SHAKESPEARE = "shakespeare texts"
+#: Commands of which nothing reads the last option, and what is to be done.
+_OF_OTHERS = [
+    ("evaluate model text --surprisal-csv s.csv --unit token --uncorrected", "--unit token"),
+    ("report model --out page --resamples 9", "--held-out TEXT or --blimp FOLDER"),
+    ("report model --out page --documents line", "--held-out TEXT"),
+    ("export model model.arpa --format arpa --license cc-by-4.0", "leave it out"),
+    ("reading scores.csv --corpus words.csv --out r --context document", "a MODEL that reads"),
+    ("elman --cluster local:1 --jobs 2", "--cluster to be left out"),
+    ("dyck --models baseline --readouts softmax", "esn or stack among --models"),
+    ("dyck --models mts --leaks 0.5", "esn or stack among --models"),
+    ("natural a --held-out b --out r --no-plots --baseline KN=4.4", "--no-plots to be left out"),
+    (
+        "controls a --held-out b --out r --topologies offsets ring --topology ring",
+        "--topologies to be left out",
+    ),
+    (
+        "controls a --held-out b --out r --controls last_token --topologies offsets ring",
+        "full or no_direct among --controls",
+    ),
+    (f"{_SHAKESPEARE} --units 50 --parameters 20000", "--units to be left out"),
+    (f"{_SHAKESPEARE} --models carried --orders 3", "--models kneser-ney"),
+    (f"{_SHAKESPEARE} --models kneser-ney --passes 2", "--models windows, dense or"),
+    (f"{_SHAKESPEARE} --models windows --degree 3", "--models carried or gated or direct"),
+    (f"{_SHAKESPEARE} --models gated --direct 2", "--models direct"),
+]
+
+
+@pytest.mark.parametrize(("words", "advice"), _OF_OTHERS)
+def test_other_commands_refuse_an_option_that_nothing_reads(words: str, advice: str, capsys):
+    assert main(words.split()) == 2
+    said = capsys.readouterr().err
+    name = next(word for word in reversed(words.split()) if word.startswith("--"))
+    assert f"{name} " in said
+    assert advice in said
+
+
+@pytest.mark.torch
+def test_sizes_beside_each_networks_own_are_refused(capsys):
+    pytest.importorskip("torch")
+    words = "compare a --held-out b --models lstm --default-size --sizes 9000"
+    test_other_commands_refuse_an_option_that_nothing_reads(
+        words, "--default-size to be left out", capsys
+    )
+
+
+def test_options_that_say_nothing_to_a_model_are_refused(capsys):
+    for kind, name in (("word", "word"), ("bpe:300", "bpe")):
+        assert main([*command(f"{SMALL} --tokenizer {kind}"), "--out", name]) == 0
+    drawn = "--tokens 3 --unknown"
+    for words, said in (
+        ("ablation word text --documents line", "--documents has no effect"),
+        ("interpolate word word --held-out text --out both --documents line", "no effect"),
+        (f"generate bpe {drawn}", "has no token of unknown words: leave it out"),
+    ):
+        assert main(words.split()) == 2
+        assert said in capsys.readouterr().err
+    assert main(["generate", "word", *drawn.split()]) == 0
+
+
+def test_a_run_is_resumed_or_replaced(capsys):
+    assert "give one of them" in refusal(f"{_PASSES} --resume --overwrite", capsys)

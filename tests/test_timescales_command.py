@@ -155,9 +155,9 @@ def test_a_late_error_leaves_no_rows(tmp_path, text, capsys):
 def test_a_markov_model_needs_a_plot(tmp_path, text, capsys):
     argv = ["timescales", str(tmp_path / "m"), str(text), "--markov-model", str(tmp_path / "m")]
     assert main(argv) == 2
-    assert "name it with --plot PNG" in capsys.readouterr().err
+    assert "--markov-model needs --plot PNG" in capsys.readouterr().err
     assert main([*argv[:3], "--shapes", "0.5"]) == 2
-    assert "--shapes are drawn in a plot" in capsys.readouterr().err
+    assert "--shapes needs --plot PNG" in capsys.readouterr().err
 
 
 def test_an_lstm_of_one_layer_has_one_row(tmp_path, text):

@@ -17,6 +17,7 @@ from esnlm.options.common import (
     group,
     n_unknown,
 )
+from esnlm.options.needs import check_needs
 from esnlm.options.values import Weight, file_name, read
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import as_text, log
@@ -81,8 +82,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     from esnlm.models.checks import MANY_UNKNOWN
     from esnlm.studies.minimal_pairs import plot_accuracies
 
-    if options.weight is not None and options.interpolate is None:
-        raise ValueError("--weight needs --interpolate MODEL2")
+    check_needs(options, ("weight", options.interpolate, "--interpolate MODEL2"))
     check_second(model, options.interpolate)
     of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
     replace = options.overwrite

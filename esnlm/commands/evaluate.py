@@ -20,6 +20,7 @@ from esnlm.options.common import (
     group,
 )
 from esnlm.options.corpus import LayoutOptions, split_of
+from esnlm.options.needs import check_needs
 from esnlm.options.values import ReadingContext, Weight, file_name, integer
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
@@ -145,21 +146,16 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     """Refuse options that do nothing without another, or to shards."""
     from esnlm.text.source import check_twice, holds_shards
 
-    for is_given, name, needs, needed in (
-        (options.weight is not None, "--weight", options.interpolate, "--interpolate MODEL2"),
-        (options.held_out, "--held-out", options.interpolate, "--interpolate MODEL2"),
-        (options.unit, "--unit", options.surprisal_csv, "--surprisal-csv FILE"),
-        (options.uncorrected, "--uncorrected", options.surprisal_csv, "--surprisal-csv FILE"),
-        (options.counts, "--counts", options.surprisal_csv, "--surprisal-csv FILE"),
-        (options.lags, "--lags", options.surprisal_csv, "--surprisal-csv FILE"),
-        (options.group, "--group", options.word_column, "--word-column NAME"),
-        (options.bins_csv, "--bins-csv", options.bins, "--bins TRAIN"),
-    ):
-        if is_given and not needs:
-            raise ValueError(f"{name} needs {needed}")
-    for is_given, name in ((options.lags, "--lags"), (options.counts, "--counts")):
-        if is_given and options.unit in ("sentence", "token"):
-            raise ValueError(f"{name} is of words, got --unit {options.unit}")
+    check_needs(
+        options,
+        ("weight held_out", options.interpolate, "--interpolate MODEL2"),
+        ("unit uncorrected counts lags", options.surprisal_csv, "--surprisal-csv FILE"),
+        ("group", options.word_column, "--word-column NAME"),
+        ("bins_csv", options.bins, "--bins TRAIN"),
+    )
+    for name in ("lags", "counts", "uncorrected"):
+        if getattr(options, name) and options.unit in ("sentence", "token"):
+            raise ValueError(f"--{name} is of words, got --unit {options.unit}")
     for names in (text, options.held_out, options.bins):
         check_twice(map(Path, names))
     if options.weight is not None and options.held_out:

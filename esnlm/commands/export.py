@@ -42,6 +42,8 @@ def export(
 
     if format == "hf" and folder.name.endswith(".arpa"):
         raise ValueError(f"{folder} would be a folder: pass --format arpa, or name it otherwise")
+    if format == "arpa" and license is not None:
+        raise ValueError("--license is of the model card, which --format arpa lacks: leave it out")
     with locked(folder):
         check_free(folder)
         loaded = load_model(model)

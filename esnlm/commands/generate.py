@@ -58,6 +58,8 @@ def generate(
         prompt = os.fsencode(prompt).decode()
     loaded = load_model(model, device=device)
     tokenizer = loaded.tokenizer_
+    if unknown and getattr(tokenizer, "unk_id", None) is None:
+        raise ValueError(f"--unknown: {model} has no token of unknown words: leave it out")
     if tokenizer is None:
         continuation = loaded.generate(tokens, prompt=_integers(prompt), choice=choice)
         pieces: Iterable[str] = (f" {token}" for token in continuation)

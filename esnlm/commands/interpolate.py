@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from esnlm.options.common import Device, Documents, File, NewModel, finish
-from esnlm.options.corpus import split_of
+from esnlm.options.corpus import check_documents, split_of
 from esnlm.storage.atomic import locked
 
 
@@ -45,6 +45,7 @@ def interpolate(
     with locked(out):
         check_target(out, overwrite=overwrite)
         model = InterpolatedModel([load_model(each, device=device) for each in models])
+        check_documents(documents, model.reset_)
         if source.is_shards and model.tokenizer_ is not None:
             text = source.stream(model.tokenizer_)
         else:

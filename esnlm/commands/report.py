@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Device, Documents, File, group
 from esnlm.options.corpus import split_of
+from esnlm.options.needs import check_needs
 from esnlm.options.values import file_name, integer
 from esnlm.runs.run_record import record_of
 from esnlm.storage.results import results
@@ -46,8 +47,13 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     """Gather, score where text is given, and write the page; the exit status."""
     if not folders:
         raise ValueError("esnlm report needs a FOLDER: a model, a run or a grid")
-    if options.train and not options.held_out:
-        raise ValueError("--train needs --held-out TEXT: what it is counted for is scored there")
+    scored = options.held_out or options.blimp
+    check_needs(
+        options,
+        ("train", options.held_out, "--held-out TEXT: what it is counted for is scored there"),
+        ("documents", options.held_out, "--held-out TEXT"),
+        ("resamples", scored, "--held-out TEXT or --blimp FOLDER: intervals are of scores"),
+    )
     from esnlm.loading import load_model
     from esnlm.reporting.contents import find
     from esnlm.reporting.report import render_report
@@ -61,7 +67,7 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
         *(rows.path for rows in contents.rows), *filter(None, [options.blimp]),
     ]  # fmt: skip
     with results([(options.out, None)], inputs, overwrite=options.overwrite):
-        if (options.held_out or options.blimp) and not contents.models:
+        if scored and not contents.models:
             raise ValueError("--held-out and --blimp need a model: no folder holds one")
         models = {}
         for name, folder in contents.models.items():

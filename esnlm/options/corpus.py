@@ -108,11 +108,7 @@ class CorpusOptions(LayoutOptions):
             return source.tokenizer
         name = self.tokenizer or "auto"
         _check_name(name)
-        if self.documents and self.reset == "sentence":
-            raise ValueError(
-                "--documents has no effect, as sentences are read one by one: leave it out, or give"
-                " --reset document or never"
-            )
+        check_documents(self.documents, self.reset)
         if (self.lower or self.vocab_size is not None) and not is_trained(name):
             raise ValueError(
                 f"--lower and --vocab-size need a tokenizer that is trained on the text, not {name}"
@@ -134,6 +130,15 @@ class CorpusOptions(LayoutOptions):
                 " spaces)"
             )
         return tokenizer
+
+
+def check_documents(documents: str | None, reset: str) -> None:
+    """Refuse to name what a document is where sentences are read one by one."""
+    if documents and reset == "sentence":
+        raise ValueError(
+            "--documents has no effect, as sentences are read one by one: leave it out, or train"
+            " with --reset document or never"
+        )
 
 
 def is_trained(name: str) -> bool:
@@ -213,6 +218,7 @@ def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -
     from esnlm.text.corpus import TextCorpus
 
     model = load_model(folder)
+    check_documents(documents, model.reset_)
     return model, model.tokenize(TextCorpus(text, split_of(model, documents)))
 
 

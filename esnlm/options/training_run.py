@@ -55,6 +55,8 @@ class TrainingRun:
         from esnlm.storage.checkpoints import Checkpoints
         from esnlm.training.training_log import TrainingLog
 
+        if self.options.resume and self.overwrite:
+            raise ValueError("--resume continues a run, --overwrite replaces it: give one of them")
         self.log = TrainingLog(self.options.log, further=self.further, overwrite=self.overwrite)
         self.log.check()
         self.checkpoints = Checkpoints(Path(f"{self.out}.checkpoints"))

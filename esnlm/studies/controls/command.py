@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import finish, group, names, results_folder
+from esnlm.options.needs import check_needs
 from esnlm.options.values import integer
 from esnlm.runs.grid import Row
 from esnlm.studies.controls.settings import CONTROLS
@@ -34,6 +35,12 @@ def controls(train: Shards, /, *, options: ControlsOptions) -> int:
     for name in ("sizes", "degrees", "connectivities", "leaks", "features"):
         if len(set(getattr(options.grid, name))) > 1:
             raise ValueError(f"controls are of one reservoir: give --{name} one value")
+    are_coupled = [CONTROLS[name].coupled for name in options.controls or CONTROLS]
+    one = any(are_coupled) or len(options.topologies) < 2
+    check_needs(options, ("topologies", one, "full or no_direct among --controls"))
+    check_needs(
+        options.grid.weights, ("topology", not options.topologies, "--topologies to be left out")
+    )
     settings, runs = _planned(train, options)
     path, scores = options.out / "controls.csv", options.out / "scores"
     with results_folder(options.out):

@@ -11,6 +11,7 @@ from itertools import product
 from typing import Any
 
 from esnlm.options.common import finish, results_folder
+from esnlm.options.needs import check_needs
 from esnlm.runs.grid import run_grid
 from esnlm.runs.provenance import code_version
 from esnlm.studies.dyck.options import RESERVOIRS, DyckOptions
@@ -36,6 +37,8 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     from esnlm.studies.dyck.reservoirs import check_reservoir
     from esnlm.studies.dyck.run import run_model
 
+    has_reservoirs = not set(options.models).isdisjoint(RESERVOIRS)
+    check_needs(options, ("readouts leaks", has_reservoirs, "esn or stack among --models"))
     if "attention" in options.readouts or not set(options.models) <= set(RESERVOIRS):
         require_torch("esnlm dyck")
         from esnlm.torch.device import chosen_device

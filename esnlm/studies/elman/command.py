@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, Sizes, finish, group, names, results_folder, set_options
+from esnlm.options.needs import check_needs
 from esnlm.options.values import Cluster, LeakRate, integer, not_negative, positive, real
 from esnlm.runs.grid import Row, run_grid
 from esnlm.studies.elman import READOUTS
@@ -126,6 +127,7 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.studies.elman.states import make_grammar, make_reservoir
 
+    check_needs(options, ("jobs", options.cluster is None, "--cluster to be left out"))
     values = {name: getattr(options, name, None) for name in _SETTINGS}
     values["grammar"] = options.grammar.as_json()
     settings = preset(options.preset, **{k: v for k, v in values.items() if v is not None})

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, finish, group, results_folder
+from esnlm.options.needs import check_needs
 from esnlm.options.values import read
 from esnlm.runs.grid import Row, read_rows
 from esnlm.studies.shards_grid import Shards, ShardsStudy, planned, run_on_shards
@@ -50,6 +51,7 @@ class NaturalOptions(ShardsStudy):
 
 def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     """Run what the CSV does not hold yet: 0 when all is done, 130 when interrupted."""
+    check_needs(options, ("baseline", not options.no_plots, "--no-plots to be left out"))
     for size, degree in product(options.grid.sizes, options.grid.degrees):
         if degree > size:
             raise ValueError(f"--degrees {degree} is more than the {size} units of a reservoir")

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Folder, Sizes, finish, group, results_folder
 from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
+from esnlm.options.needs import check_needs
 from esnlm.options.values import Cluster, file_name, integer, nested, pair, separate
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
@@ -72,6 +73,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     from esnlm.text.source import open_source
     from esnlm.torch.device import chosen_device
 
+    check_needs(options, ("sizes", not options.default_size, "--default-size to be left out"))
     chosen_device(options.device)
     texts = [text, options.held_out, *([options.validation] if options.validation else [])]
     source, *others = map(open_source, texts)

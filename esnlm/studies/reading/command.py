@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, ResultOptions, finish, group, results_folder
+from esnlm.options.needs import check_needs
 from esnlm.options.values import ReadingContext, file_name, integer
 from esnlm.storage.results import results
 from esnlm.utils.messages import as_text, log
@@ -62,6 +63,8 @@ def reading(models: Models, /, *, options: ReadingOptions) -> int:
         raise ValueError("esnlm reading needs a MODEL")
     if len(set(models)) < len(models):
         raise ValueError("a MODEL is given twice: name each once")
+    has_folders = not all(map(is_table, models))
+    check_needs(options, ("context", has_folders, "a MODEL that reads: a .csv has its surprisals"))
     gains, words, plot = (
         options.out / name for name in ("reading.csv", "words.csv", "reading.png")
     )

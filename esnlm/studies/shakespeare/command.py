@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import Folder, finish, group, names, results_folder
+from esnlm.options.needs import check_needs
 from esnlm.options.values import Cluster, LeakRate, Seed, file_name, integer, not_negative, positive
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.results import write_rows
@@ -88,6 +89,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     from esnlm.studies.shakespeare.works import equal_parts, joined_text, shakespeare_works
     from esnlm.text.tokenizers import Tokenizer
 
+    _check(options)
     networks = network_rows(options.networks) if options.networks else None
     parts = equal_parts(shakespeare_works(texts), PARTS)
     train = joined_text(work for part in parts[:-1] for work in part)
@@ -140,6 +142,24 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     save(study_figure(read_rows(files[0]), networks), files[2])
     finish(*files)
     return 0
+
+
+def _check(options: ShakespeareOptions) -> None:
+    """Refuse options that none of the models reads."""
+    reservoirs, models = MODELS[2:], set(options.models)
+    check_needs(
+        options,
+        ("parameters", not options.units, "--units to be left out"),
+        *(
+            (several, not models.isdisjoint(readers), f"--models {' or '.join(readers)}")
+            for several, readers in (
+                ("orders", ("kneser-ney",)),
+                ("parameters units passes alpha", reservoirs),
+                ("spectral_radius input_scaling degree leak_rate seed", reservoirs[2:]),
+                ("direct", ("direct",)),
+            )
+        ),
+    )
 
 
 def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:

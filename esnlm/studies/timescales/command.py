@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Documents, File, Model, Png, ResultOptions, Texts, finish, group
 from esnlm.options.corpus import model_and_stream
+from esnlm.options.needs import check_needs
 from esnlm.options.values import file_name, integer, positive
 from esnlm.storage.results import results, write_rows
 from esnlm.torch import require_torch
@@ -90,10 +91,7 @@ def timescales(
 ) -> int:
     """Measure and print; the exit status."""
     require_torch("esnlm timescales")
-    if options.markov_model is not None and options.plot is None:
-        raise ValueError("--markov-model is compared in a plot: name it with --plot PNG")
-    if options.shapes and options.plot is None:
-        raise ValueError("--shapes are drawn in a plot: name it with --plot PNG")
+    check_needs(options, ("markov_model shapes", options.plot, "--plot PNG, which draws it"))
     files = _files(options, COLUMNS, "measured")
     more = (options.markov_copy, None), (options.information, _INFORMATION), (options.gates, None)
     named: list[str | Path] = [model, *text]
