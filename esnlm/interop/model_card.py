@@ -74,7 +74,7 @@ def model_card(
 
 
 _LIMITS = """\
-- Computes in the precision it was trained in: no bfloat16 and no float16.
+- Computes in float32 or float64, by default as it was trained: no bfloat16 and no float16.
 - Its outputs are natural log-probabilities of the next token; a temperature divides them.
 - It knows the text that it was trained on, with what that text says of people and of the world.
 """

@@ -11,7 +11,7 @@ from esnlm.utils.arrays import Array, Ints64, Tokens
 from esnlm.utils.state_dict import Stateful, saved
 
 _LEAST_ROOT = np.float32(1e-4)
-# Longest n-grams with a vector: longer ones gained nothing (reports/ladder).
+# Longest n-grams with a vector: longer ones gained nothing (reports/trials).
 _LONGEST = 3
 # N-grams that wait to be added up, or as many as were met.
 _MOST_WAITING = 1 << 20
