@@ -66,8 +66,8 @@ class Reservoir(
     input_scaling : float
         Standard deviation of the input weights.
     degree : int
-        Recurrent connections into a unit (at most ``n_units``) for the topologies random,
-        bernoulli (the mean), offsets and small_world (rounded down to an even number there).
+        Recurrent connections into a unit (at most ``n_units``) for the topologies random and
+        offsets, their mean for bernoulli and small_world (rounded down to an even number there).
         Others refuse it.
     leak_rate : float, array (n_units,), ("uniform", low, high) or ("inverse_gamma", alpha)
         Rates in (0, 1]; 1 keeps nothing of the last state. ``inverse_gamma`` takes quantiles of
@@ -317,7 +317,7 @@ class Reservoir(
         n_streams : int
             Upper bound; short corpora use fewer.
         block_size : int, optional
-            About how many pairs a block holds. Default: 32 MiB of states.
+            About how many pairs a block holds. Default: 32 MiB of states, 16 384 pairs at most.
         washout : int, optional
             Pairs dropped at the beginning of each sequence. Default: the reservoir's.
         warmup : int
@@ -384,7 +384,11 @@ class Reservoir(
         return node_from_reservoir(self)
 
     def set_weights(self, W: Any, W_in: Any, bias: Array, leak_rate: Array) -> "Reservoir":
-        """Take copies of given weights instead of drawn ones; cast to ``dtype``."""
+        """Take copies of these weights instead of drawn ones, cast to ``dtype``.
+
+        W is (n_units, n_units), W_in (n_units, n_inputs), dense or sparse; bias and leak_rate are
+        numbers or (n_units,). ValueError for other shapes and for numbers that are not finite.
+        """
         check_parameters(self)
         dtype = np.dtype(self.dtype)
         for name, part in (("W", W), ("W_in", W_in), ("bias", bias)):
