@@ -264,7 +264,7 @@ def test_the_command_writes_tables_and_a_plot(
     for wrong, message in (
         ("none", "expected natural-stories, the folder that holds its files, or a .csv"),
         ("times.csv --item-column x", "no column 'x': it has story, zone, word, ms"),
-        (". --time-column ms", "--time-column names a column of a .csv, and . is none"),
+        (". --time-column ms", "--time-column needs a .csv as --corpus"),
         (f"times.csv {columns} --lags 4", "lags must be at most 3, got 4"),
         (
             "times.csv --item-column zone --word-column story --time-column ms",

@@ -64,7 +64,11 @@ def reading(models: Models, /, *, options: ReadingOptions) -> int:
     if len(set(models)) < len(models):
         raise ValueError("a MODEL is given twice: name each once")
     has_folders = not all(map(is_table, models))
-    check_needs(options, ("context", has_folders, "a MODEL that reads: a .csv has its surprisals"))
+    check_needs(
+        options,
+        ("context", has_folders, "a MODEL that reads: a .csv has its surprisals"),
+        ("time_column", is_table(options.corpus), "a .csv as --corpus"),
+    )
     gains, words, plot = (
         options.out / name for name in ("reading.csv", "words.csv", "reading.png")
     )
@@ -118,8 +122,6 @@ def _corpus(options: ReadingOptions) -> Any:
             f"--corpus {options.corpus}: expected {_STORIES}, the folder that holds its files, or"
             " a .csv"
         )
-    if options.time_column != ReadingOptions.time_column:
-        raise ValueError(f"--time-column names a column of a .csv, and {options.corpus} is none")
     log.info(NATURAL_STORIES_LICENCE)
     return load_natural_stories(None if options.corpus == _STORIES else options.corpus)
 
