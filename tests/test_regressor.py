@@ -90,6 +90,16 @@ def test_other_targets_than_before_are_refused() -> None:
         RidgeRegressor(alpha=-1).fit(X, y)
 
 
+@pytest.mark.parametrize("targets", [["a"] * 300, np.full((300, 2), 1e200)])
+def test_a_fit_that_fails_leaves_the_last(targets: Any) -> None:
+    X, y = series((2,))
+    fitted = RidgeRegressor(alpha=None).fit(X, y)
+    with pytest.raises(ValueError, match=r"^y "):
+        fitted.fit(X[:, :3], targets)
+    expected = Ridge(alpha=fitted.alpha_).fit(X, y).predict(X)
+    np.testing.assert_allclose(fitted.predict(X), expected, atol=1e-9)
+
+
 @pytest.mark.parametrize("alpha", [None, 1.0])
 def test_states_whose_squares_overflow_are_named(alpha: float | None) -> None:
     X, y = series(())

@@ -12,7 +12,13 @@ from esnlm.readouts.base.centred_moments import CentredMoments
 from esnlm.readouts.linear.spectrum import Spectrum, ridge_coefficients
 from esnlm.utils.arrays import Array, Floats
 from esnlm.utils.state_dict import Linkable
-from esnlm.utils.validation import DivergenceError, Number, check_parameters, limited
+from esnlm.utils.validation import (
+    DivergenceError,
+    Number,
+    check_parameters,
+    limited,
+    restored_after_error,
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -49,8 +55,9 @@ class RidgeRegressor(Linkable, MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,) or (n, n_outputs) alone."""
-        self._add(X, y, first=True)
-        self._solve()
+        with restored_after_error(self):
+            self._add(X, y, first=True)
+            self._solve()
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
