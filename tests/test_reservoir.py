@@ -585,8 +585,11 @@ def test_sequences_of_unequal_length():
         reservoir = Reservoir(8, degree=2, random_state=0)
         found = reservoir.fit_transform(sequences)
         assert reservoir.n_inputs_ == (2 if sequences[0].ndim == 2 else 7)
-        for sequence, states in zip(sequences, found, strict=True):
-            np.testing.assert_array_equal(states, reservoir.transform(sequence))
+        frame = pd.DataFrame if sequences[0].ndim == 2 else pd.Series
+        frames = clone(reservoir).fit_transform([*map(frame, sequences)])
+        for sequence, *both in zip(sequences, found, frames, strict=True):
+            for states in both:
+                np.testing.assert_array_equal(states, reservoir.transform(sequence))
     with pytest.raises(ValueError, match=r"a list of arrays, one a sequence, got .* \[1, 2\]"):
         reservoir.transform([[0, 1], [2]])
     with pytest.raises(ValueError, match="transform each by itself"):

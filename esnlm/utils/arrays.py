@@ -120,7 +120,7 @@ def are_sequences(X: Any) -> bool:
     """
     if not isinstance(X, list | tuple) or not len(X):
         return False
-    if all(isinstance(each, np.ndarray) and each.ndim for each in X):
+    if all(getattr(each, "ndim", 0) for each in X):  # of pandas, too
         return True
     lengths = {len(each) if isinstance(each, list | tuple | np.ndarray) else -1 for each in X}
     if len(lengths) > 1:
