@@ -636,6 +636,14 @@ def test_every_command_has_a_panel_and_an_example_that_is_right(capsys):
     assert places == sorted(places)
 
 
+def test_help_has_no_default_of_what_each_network_sets_by_itself(capsys):
+    assert main(["train", "--help-all"]) == 0
+    rows = " ".join(capsys.readouterr().out.replace("│", " ").split()).split(" --")
+    for name in ("batch-size", "learning-rate", "weight-decay", "clip", "passes"):
+        (row,) = (row for row in rows if row.startswith(f"{name} "))
+        assert not re.search(r"default|\d", row)
+
+
 def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch):
     monkeypatch.setattr("esnlm.options.common.is_terminal", lambda: True)
     Path("plain").write_text("the boy, who sees. the dog! no?\n" * 30)

@@ -73,7 +73,7 @@ class ReadoutOptions:
     alpha: Annotated[float | None, real("A")] = None
     """Weight penalty."""
     passes: Annotated[int | None, integer("P")] = None
-    """Passes over the text (networks: 1), or iterations of the solver."""
+    """Passes over the text, or iterations of the solver."""
     experts: Annotated[int | None, integer("K")] = None
     """Experts of the mixture (moe)."""
     classes: Annotated[int | None, integer("K")] = None
@@ -102,15 +102,15 @@ class NetworkOptions:
     dropout: Annotated[float | None, real("P")] = None
     """Share of units left out in training."""
     batch_size: Annotated[int | None, integer("B")] = None
-    """Sentences of a step (default: 32)."""
+    """Sentences, streams or windows of a step."""
     learning_rate: Annotated[float | None, real("RATE")] = None
-    """Learning rate of AdamW (default: 0.001)."""
+    """Learning rate of the optimiser."""
     weight_decay: Annotated[float | None, real("D")] = None
-    """Weight decay of AdamW (default: 0.01)."""
+    """Weight decay of the optimiser."""
     schedule: Annotated[str | None, Parameter(metavar="NAME")] = None
     """constant, cosine or warmup-hold-cosine."""
     clip: Annotated[float | None, real("NORM")] = None
-    """Largest norm of a gradient (default: any)."""
+    """Largest norm of a gradient."""
     accumulate: Annotated[int | None, integer("K")] = None
     """Batches whose gradients make a step."""
     bf16: bool | None = None
