@@ -33,7 +33,7 @@ EXAMPLES = {
     "controls": "esnlm controls shards/train --held-out shards/dev --out controls",
     "natural": "esnlm natural shards/train --held-out shards/dev --name size --sizes 512 1024"
     " --out reports",
-    "shakespeare": "esnlm shakespeare texts/ --characters 1000000 --out shakespeare",
+    "shakespeare": "esnlm shakespeare texts/ --models windows carried --out shakespeare",
     "dyck": "esnlm dyck --units 64 --out dyck",
     "timescales": "esnlm timescales mts text.txt --plot timescales.png",
     "ablation": "esnlm ablation model text.txt --plot ablation.png",

@@ -41,7 +41,7 @@ class UnitOptions(ResultOptions):
     units_csv: File | None = None
     """Write the timescales of all units here."""
     plot: Png | None = None
-    """Draw the distributions here."""
+    """Draw the plot here."""
     documents: Documents = None
 
 
