@@ -213,8 +213,10 @@ def test_documents_are_all_text_or_all_integers():
         list(framed(["a", [1]], Tokenizer.train_words(["a"]), "never"))
     with pytest.raises(ValueError, match="set a tokenizer"):
         list(framed(["a"], None, "never"))
-    with pytest.raises(ValueError, match="iterable of documents, got int"):
-        as_documents(3)
+    for number in (3, np.array(3)):  # an array of no axis is what it holds
+        with pytest.raises(ValueError, match="iterable of documents, got int"):
+            as_documents(number)
+    assert as_documents(np.array("a b")) == ["a b"]
 
 
 def test_one_document_alone_and_one_shot_iterators():

@@ -192,6 +192,8 @@ def as_documents(docs: Any) -> Any:
     >>> as_documents("a text"), as_documents([[0, 1], [0, 2]])
     (['a text'], [[0, 1], [0, 2]])
     """
+    if isinstance(docs, np.ndarray) and not docs.ndim:
+        docs = docs[()]
     if hasattr(docs, "columns") or isinstance(docs, Mapping):
         names = ", ".join(map(str, getattr(docs, "columns", docs)))[:200]
         raise ValueError(f"docs must be documents, got a table of {names}: pass one of its columns")
