@@ -132,6 +132,14 @@ def test_a_reservoir_without_weights_is_fitted(corpus):
     assert words.coef_.shape == (17, 20)
 
 
+@pytest.mark.parametrize("n_units", [9, 90])
+def test_what_is_set_after_the_reservoirs_fit_says_nothing_of_its_weights(corpus, n_units, words):
+    changed = Reservoir(30, random_state=0).fit(n_inputs=2)
+    changed.set_params(n_units=n_units, activation="identity")
+    again = clone(words).fit(corpus, reservoir=changed)
+    np.testing.assert_array_equal(again.coef_, words.coef_)
+
+
 def test_starts_end_predictions_and_clear_the_state(reservoir):
     tokens = np.array([0, 1, 2, 0, 1, 2])
     cut = WordFeatures(n_features=2, n_passes=1, random_state=0).fit(

@@ -16,6 +16,7 @@ from esnlm.storage.tensor_file import read_tensors  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
 from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP  # noqa: E402
+from esnlm.torch.networks.registry import network_class  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
 from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 from esnlm.training.resumable_run import StoppedError  # noqa: E402
@@ -103,3 +104,19 @@ def test_a_run_on_a_given_reservoir_goes_on_with_that_one_alone(tmp_path: Path):
         whole.network.named_parameters(), again.network.parameters(), strict=True
     ):
         assert torch.equal(ours, theirs), name
+
+
+@pytest.mark.parametrize("kind", ["esn", "esn+i", "esn+mlp"])
+def test_what_is_set_after_the_fit_says_nothing_of_a_given_reservoir(kind: str):
+    options = {"n_features": 0} if kind == "esn+mlp" else {}
+    tokens, found = stream(50).tokens, []
+    for changes in ({}, {"n_units": 9, "activation": "relu"}):
+        reservoir = Reservoir(30, degree=4, random_state=0).fit(n_inputs=V)
+        states = reservoir.transform(tokens)
+        torch.manual_seed(0)
+        made = network_class(kind)(V, reservoir=reservoir.set_params(**changes), **options).eval()
+        with torch.no_grad():
+            found.append(made.encode(torch.from_numpy(tokens)[None])[0][0].numpy())
+    np.testing.assert_array_equal(*found)
+    if kind != "esn+mlp":
+        np.testing.assert_allclose(found[0], states, atol=1e-5)

@@ -142,7 +142,7 @@ class WordFeatures(BaseWordFeatures):
         weights = self._reservoir_weights(reservoir)
         random = check_random_state(self.random_state)
         embedding = random.standard_normal((size, self.n_features)) * 0.1
-        coef = np.zeros((size, reservoir.n_units))
+        coef = np.zeros((size, len(reservoir.bias_)))
         restart = np.zeros(len(ids), dtype=np.bool_)
         positions = checked_starts(starts, len(ids))
         restart[0 if positions is None else positions] = True

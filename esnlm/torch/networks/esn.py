@@ -22,7 +22,15 @@ from esnlm.torch.networks.recurrence import FeatureInputs, Recurrence, TokenInpu
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax
 from esnlm.utils.arrays import Arrays, Ints64
 from esnlm.utils.state_dict import under_prefix, with_prefix
-from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited, unused_parameters
+from esnlm.utils.validation import (
+    Count,
+    Flag,
+    OneOf,
+    at_fit,
+    check_parameters,
+    limited,
+    unused_parameters,
+)
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
 _CORE_NAMES = {
@@ -60,7 +68,8 @@ class ReservoirNetwork(Network):
                 f"the reservoir has {reservoir.n_inputs_} inputs, expected {name}={n_inputs}"
             )
         super().__post_init__()
-        self.recurrence = Recurrence(reservoir.W_, reservoir.leak_rate_, reservoir.activation)
+        activation = at_fit(reservoir)["activation"]
+        self.recurrence = Recurrence(reservoir.W_, reservoir.leak_rate_, activation)
         self.inputs: Any = (
             FeatureInputs(reservoir.W_in_, reservoir.bias_, self.n_tokens)
             if self.n_features
@@ -142,7 +151,7 @@ class EchoStateNetwork(ReservoirNetwork):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.drop = nn.Dropout(self.dropout)
-        n_units, dtype = self.reservoir.n_units, self.inputs.bias.dtype
+        n_units, dtype = len(self.reservoir.bias_), self.inputs.bias.dtype
         self.output = output_layer(n_units, self.n_tokens, self.rank, dtype)
 
     @classmethod
@@ -224,7 +233,7 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         )
         del self.inputs.weights
         if self.two_level:
-            softmax = TwoLevelSoftmax(self.reservoir.n_units, self.n_tokens)
+            softmax = TwoLevelSoftmax(len(self.reservoir.bias_), self.n_tokens)
             self.output = softmax.to(self.embedding.weight.dtype)
 
     @staticmethod

@@ -89,7 +89,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     def __post_init__(self) -> None:
         """Build the trained layers; raise ValueError where settings do not fit together."""
         super().__post_init__()
-        n_units, width = self.reservoir.n_units, self.width
+        n_units, width = len(self.reservoir.bias_), self.width
         if not (self.state or self.n_direct):
             raise ValueError("without state, n_direct must be at least 1, got 0")
         if self.gates and not (self.state and self.n_direct):
