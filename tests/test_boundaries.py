@@ -39,6 +39,15 @@ def test_a_word_with_a_stop_is_a_text(text: str) -> None:
     assert as_documents(DOCS) is DOCS
 
 
+def test_an_array_of_no_axis_is_what_it_holds() -> None:
+    model = ngrams()
+    for method in (model.predict_proba, model.next_words):
+        np.testing.assert_equal(method(np.array("the boy")), method("the boy"))
+        for number in (3, np.int64(3), np.array(3)):
+            with pytest.raises(ValueError, match=r"must be text or a 1-D array .* of shape \(\)"):
+                method(number)
+
+
 def test_a_byte_order_mark_is_no_text() -> None:
     model = ngrams()
     for marked in ("\ufeffthe boy sees", ["\ufeffthe", "boy", "sees"]):

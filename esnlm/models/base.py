@@ -190,7 +190,9 @@ class SequenceModel(BaseEstimator, ABC):
         ['sees', 'the']
         """
         Count().check("k", k)
-        return most_probable(self.predict_proba([prefix])[0], k, self.tokenizer_)
+        self._check_fitted()
+        state = self._read(framed_prefix(prefix, self.tokenizer_, self.reset_))
+        return most_probable(self._next_probabilities([state])[0], k, self.tokenizer_)
 
     def surprisal(
         self,

@@ -110,7 +110,8 @@ def listed_prefixes(prefixes: Any) -> list[Any] | None:
     >>> listed_prefixes(["the boy", "the"]), listed_prefixes([[0, 1], [2]]), listed_prefixes([0, 1])
     (['the boy', 'the'], [[0, 1], [2]], None)
     """
-    if isinstance(prefixes, str) or not isinstance(prefixes, Iterable):
+    is_scalar = getattr(prefixes, "ndim", 1) == 0
+    if is_scalar or isinstance(prefixes, str) or not isinstance(prefixes, Iterable):
         return None
     items = list(prefixes)
     several = any(isinstance(each, str) or np.ndim(each) > 0 for each in items)
@@ -240,6 +241,8 @@ def as_text(doc: Any) -> Any:
     >>> as_text(["a", "text"]), as_text([0, 1])
     ('a text', [0, 1])
     """
+    if isinstance(doc, np.ndarray) and not doc.ndim:
+        doc = doc[()]
     if isinstance(doc, str):
         return doc.removeprefix("\ufeff")
     if isinstance(doc, list | tuple):
