@@ -277,8 +277,8 @@ _OF_OTHERS = [
     ),
     (f"{_SHAKESPEARE} --units 50 --parameters 20000", "--units to be left out"),
     (f"{_SHAKESPEARE} --models carried --orders 3", "--models kneser-ney"),
-    (f"{_SHAKESPEARE} --models kneser-ney --passes 2", "--models windows, dense or"),
-    (f"{_SHAKESPEARE} --models windows --degree 3", "--models carried or gated or direct"),
+    (f"{_SHAKESPEARE} --models kneser-ney --passes 2", "a reservoir among --models"),
+    (f"{_SHAKESPEARE} --models windows --degree 3", "--models carried, gated or direct"),
     (f"{_SHAKESPEARE} --models gated --direct 2", "--models direct"),
 ]
 

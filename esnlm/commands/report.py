@@ -50,9 +50,8 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     scored = options.held_out or options.blimp
     check_needs(
         options,
-        ("train", options.held_out, "--held-out TEXT: what it is counted for is scored there"),
-        ("documents", options.held_out, "--held-out TEXT"),
-        ("resamples", scored, "--held-out TEXT or --blimp FOLDER: intervals are of scores"),
+        ("train documents", options.held_out, "--held-out TEXT, which is scored"),
+        ("resamples", scored, "--held-out TEXT or --blimp FOLDER, which are scored"),
     )
     from esnlm.loading import load_model
     from esnlm.reporting.contents import find

@@ -89,7 +89,16 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     from esnlm.studies.shakespeare.works import equal_parts, joined_text, shakespeare_works
     from esnlm.text.tokenizers import Tokenizer
 
-    _check(options)
+    models = set(options.models)
+    check_needs(
+        options,
+        ("parameters", not options.units, "--units to be left out"),
+        ("orders", "kneser-ney" in models, "--models kneser-ney"),
+        ("parameters units passes alpha", models & {*MODELS[2:]}, "a reservoir among --models"),
+        ("spectral_radius input_scaling degree leak_rate seed", models & {*MODELS[4:]},
+         "--models carried, gated or direct"),
+        ("direct", "direct" in models, "--models direct"),
+    )  # fmt: skip
     networks = network_rows(options.networks) if options.networks else None
     parts = equal_parts(shakespeare_works(texts), PARTS)
     train = joined_text(work for part in parts[:-1] for work in part)
@@ -142,24 +151,6 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     save(study_figure(read_rows(files[0]), networks), files[2])
     finish(*files)
     return 0
-
-
-def _check(options: ShakespeareOptions) -> None:
-    """Refuse options that none of the models reads."""
-    reservoirs, models = MODELS[2:], set(options.models)
-    check_needs(
-        options,
-        ("parameters", not options.units, "--units to be left out"),
-        *(
-            (several, not models.isdisjoint(readers), f"--models {' or '.join(readers)}")
-            for several, readers in (
-                ("orders", ("kneser-ney",)),
-                ("parameters units passes alpha", reservoirs),
-                ("spectral_radius input_scaling degree leak_rate seed", reservoirs[2:]),
-                ("direct", ("direct",)),
-            )
-        ),
-    )
 
 
 def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
