@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import esnlm.commands.syntaxgym  # noqa: F401, equal annotations of all commands are one object
 from esnlm import ElmanGrammar
 from esnlm.__main__ import main
 from esnlm.loading import load_model

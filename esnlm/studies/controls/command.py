@@ -24,7 +24,7 @@ class ControlsOptions(ShardsStudy):
 
     controls: Annotated[tuple[str, ...], names(tuple(CONTROLS))] = ()
     """Which of them (default: all that the readout knows)."""
-    topologies: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ()
+    topologies: Annotated[tuple[str, ...], Parameter(metavar="TOPOLOGY")] = ()
     """Topologies of models with coupling (default: --topology); other models have the first."""
     resamples: Annotated[int, integer("R", 1)] = 10_000
     """Resamples of sentences and of pairs, for the intervals."""
