@@ -48,6 +48,18 @@ def test_an_array_of_no_axis_is_what_it_holds() -> None:
                 method(number)
 
 
+def test_lists_of_several_lengths_are_no_document() -> None:
+    model, ragged = ngrams(), [[1, 2], [3]]
+    for refused in (
+        lambda: model.next_words(ragged),
+        lambda: model.predict_proba([ragged]),
+        lambda: model.score([ragged]),
+    ):
+        with pytest.raises(ValueError, match=r"1-D array of integers, got object of shape \(2,\)"):
+            refused()
+    assert len(model.predict_proba(ragged)) == 2  # two prefixes
+
+
 def test_a_byte_order_mark_is_no_text() -> None:
     model = ngrams()
     for marked in ("\ufeffthe boy sees", ["\ufeffthe", "boy", "sees"]):

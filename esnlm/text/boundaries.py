@@ -114,8 +114,7 @@ def listed_prefixes(prefixes: Any) -> list[Any] | None:
     if is_scalar or isinstance(prefixes, str) or not isinstance(prefixes, Iterable):
         return None
     items = list(prefixes)
-    several = any(isinstance(each, str) or np.ndim(each) > 0 for each in items)
-    return items if several else None
+    return None if all(map(_has_no_axis, items)) else items
 
 
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
@@ -216,9 +215,14 @@ def as_documents(docs: Any) -> Any:
             f"docs must be an iterable of documents, got {type(docs).__name__}{advice}"
         )
     listed = isinstance(docs, list | tuple) and len(docs) > 0
-    if listed and all(not isinstance(value, str) and np.ndim(value) == 0 for value in docs):
+    if listed and all(map(_has_no_axis, docs)):
         return [np.asarray(docs)]
     return list(docs) if iter(docs) is docs else docs
+
+
+def _has_no_axis(value: Any) -> bool:
+    """Return whether a value is no text, and one number if it is of numbers."""
+    return not isinstance(value, str | list | tuple) and np.ndim(value) == 0
 
 
 def _check_text(doc: Any) -> None:
@@ -262,7 +266,10 @@ def as_text(doc: Any) -> Any:
 
 def _as_integers(doc: Any) -> Array:
     """Return a document (n,) of integers, checked; an empty one is int64."""
-    ids = np.asarray(doc)
+    try:
+        ids = np.asarray(doc)
+    except ValueError:  # it holds lists of several lengths
+        ids = np.asarray(doc, dtype=object)
     if ids.size == 0 and ids.ndim == 1:
         return ids.astype(np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
