@@ -221,7 +221,7 @@ def as_documents(docs: Any) -> Any:
 
 
 def _has_no_axis(value: Any) -> bool:
-    """Return whether a value is no text, and one number if it is of numbers."""
+    """Return whether a value is no text, list or array, as a number."""
     return not isinstance(value, str | list | tuple) and np.ndim(value) == 0
 
 

@@ -89,8 +89,8 @@ class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, AB
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Learn from one more chunk: X (n, n_units), y (n,).
 
-        ``classes`` (V,) must name every label at the first call and may be left out later. What
-        is learned shows at the next prediction, in attributes such as ``coef_`` too.
+        ``classes`` (V,) must name every label at the first call and may be left out later.
+        Attributes such as ``coef_`` may be those before it until the next prediction.
         """
         first = not hasattr(self, "classes_")
         if first and classes is None:

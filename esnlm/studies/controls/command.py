@@ -24,6 +24,7 @@ class ControlsOptions(ShardsStudy):
 
     controls: Annotated[tuple[str, ...], names(tuple(CONTROLS))] = ()
     """Which of them (default: all that the readout knows)."""
+    # Not NAME, as then Python makes it one with an option of syntaxgym, which takes one value.
     topologies: Annotated[tuple[str, ...], Parameter(metavar="TOPOLOGY")] = ()
     """Topologies of models with coupling (default: --topology); other models have the first."""
     resamples: Annotated[int, integer("R", 1)] = 10_000
@@ -35,9 +36,9 @@ def controls(train: Shards, /, *, options: ControlsOptions) -> int:
     for name in ("sizes", "degrees", "connectivities", "leaks", "features"):
         if len(set(getattr(options.grid, name))) > 1:
             raise ValueError(f"controls are of one reservoir: give --{name} one value")
-    are_coupled = [CONTROLS[name].coupled for name in options.controls or CONTROLS]
-    one = any(are_coupled) or len(options.topologies) < 2
-    check_needs(options, ("topologies", one, "full or no_direct among --controls"))
+    are_coupled = any(CONTROLS[name].coupled for name in options.controls or CONTROLS)
+    are_read = are_coupled or len(options.topologies) < 2
+    check_needs(options, ("topologies", are_read, "full or no_direct among --controls"))
     check_needs(
         options.grid.weights, ("topology", not options.topologies, "--topologies to be left out")
     )
