@@ -420,7 +420,10 @@ def test_a_network_of_three_sizes_has_power_laws(tmp_path, caplog):
         assert laws[name]["scale"] == pytest.approx(scale)
         assert laws[name]["n_rows"] == 3
     more = lines.assign(settings="other")  # no law is of several curves
-    assert power_laws(pd.concat([lines, more])) == []
+    with caplog.at_level("INFO", "esnlm"):
+        assert power_laws(pd.concat([lines, more])) == []
+    assert caplog.messages == ["no power law of aerc: it has several settings of one size"]
+    caplog.clear()
     assert len(power_law_figure(lines, [*laws.values()]).axes) == 3
     assert [axis.get_title(loc="left") for axis in curves_figure(losses).axes] == [*sizes]
     assert caplog.text == ""

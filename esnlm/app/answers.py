@@ -143,10 +143,10 @@ class ShownModel:
 
     >>> from esnlm import NgramLanguageModel
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
-    >>> shown = ShownModel("counts", NgramLanguageModel(order=3, tokenizer="word").fit(docs))
-    >>> [word.string for word in shown.surprisal("the boy sees").words]
+    >>> model = ShownModel("counts", NgramLanguageModel(order=3, tokenizer="word").fit(docs))
+    >>> [word.string for word in model.surprisal("the boy sees").words]
     ['the', 'boy', 'sees', '</s>']
-    >>> shown.next_tokens("the boy sees", 1).candidates[0].continuation
+    >>> model.next_tokens("the boy sees", 1).candidates[0].continuation
     ' the'
     """
 

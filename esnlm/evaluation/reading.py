@@ -82,7 +82,8 @@ def reading_times(
     corpus : DataFrame
         A row a word in the order of reading: ``item``, ``word`` and ``reading_time`` (of a mean
         over readers; NaN where there is none), as `esnlm.datasets.load_natural_stories` gives it.
-        Sentences are those of a column ``sentence``, or else end at full stops.
+        Sentences are those of a column ``sentence``, or else end at full stops. The predictors
+        take the place of its own columns of their names, such as ``length``.
     counts : optional
         Text or numbers for the frequencies, see `LanguageModel.surprisal`. By default the training
         text of the first model whose tokens are words.

@@ -156,18 +156,18 @@ class Judged(NamedTuple):
     """A measure of every run in every group, and what resampling makes of it.
 
     ``groups``: what they are by, and their names; ``sizes`` (n_groups,) in tokens or pairs;
-    ``values`` (n_runs, n_groups); ``drawn`` (n_resamples, n_runs, n_groups).
+    ``values`` (n_runs, n_groups); ``resampled`` (n_resamples, n_runs, n_groups).
     """
 
     measure: str
     groups: list[tuple[str, str]]
     sizes: Ints64
     values: Floats
-    drawn: Floats
+    resampled: Floats
 
     def intervals(self) -> Floats:
         """Return the middle 95 % of the resamples (n_runs, n_groups, 2)."""
-        return np.stack([percentile_intervals(run) for run in self.drawn.transpose(1, 0, 2)])
+        return np.stack([percentile_intervals(run) for run in self.resampled.transpose(1, 0, 2)])
 
 
 def sentences_and_positions(stream: TokenStream, marks: Bools) -> tuple[Ints64, Ints64]:
@@ -237,11 +237,11 @@ def judged_tokens(
 
     sizes = by_sentence(None)
     blocks = np.hstack([sizes, *(by_sentence(-np.asarray(each, float)) for each in scores)])
-    whole, drawn = blocks.sum(axis=0), resampled_sums(blocks, **options)
+    whole, resampled = blocks.sum(axis=0), resampled_sums(blocks, **options)
     shape = len(scores), len(groups)
     with np.errstate(invalid="ignore"):
         values = whole[len(groups) :].reshape(shape) / whole[: len(groups)]
-        means = drawn[:, len(groups) :].reshape(-1, *shape) / drawn[:, None, : len(groups)]
+        means = resampled[:, len(groups) :].reshape(-1, *shape) / resampled[:, None, : len(groups)]
     means[..., (sizes > 0).sum(axis=0) < 2] = np.nan  # a single sentence would seem certain
     some = whole[: len(groups)] > 0
     totals = whole[: len(groups)][some].astype(np.int64)

@@ -88,11 +88,11 @@ class BackoffNgrams:
         result = np.tile(self.logs[0], (len(contexts), 1))
         histories = [checked_tokens(context, self.n_tokens_) for context in contexts]
         known = find_contexts(self.keys, histories, self.n_tokens_)
-        for k, found in enumerate(known, start=1):
-            rows = np.flatnonzero(found >= 0)
-            ids, owners = followers(self.keys[k], found[rows], self.n_tokens_)
+        for k, nodes in enumerate(known, start=1):
+            rows = np.flatnonzero(nodes >= 0)
+            ids, owners = followers(self.keys[k], nodes[rows], self.n_tokens_)
             backed = np.zeros(len(result))
-            backed[rows] = self.backoffs[k - 1][found[rows]]
+            backed[rows] = self.backoffs[k - 1][nodes[rows]]
             result += backed[:, None]
             result[rows[owners], self.keys[k][ids] % self.n_tokens_] = self.logs[k][ids]
         return np.exp(result)

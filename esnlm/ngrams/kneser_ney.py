@@ -145,13 +145,13 @@ class KneserNey(Stateful, BaseEstimator):
         result = np.tile(row, (len(contexts), 1))
         histories = [checked_tokens(context, n_tokens) for context in contexts]
         known = find_contexts(self._keys(), histories, n_tokens)
-        for table, found in zip(longer, known, strict=False):
-            rows = np.flatnonzero(found >= 0)
-            ids, owners = followers(table.keys, found[rows], n_tokens)
+        for table, nodes in zip(longer, known, strict=False):
+            rows = np.flatnonzero(nodes >= 0)
+            ids, owners = followers(table.keys, nodes[rows], n_tokens)
             shares = np.ones(len(result))
-            shares[rows] = table.left_over[found[rows]]
+            shares[rows] = table.left_over[nodes[rows]]
             result *= shares[:, None]
-            result[rows[owners], table.keys[ids] % n_tokens] += table.own(ids, found[rows[owners]])
+            result[rows[owners], table.keys[ids] % n_tokens] += table.own(ids, nodes[rows[owners]])
         return result
 
     def _fitted(self) -> list[Table]:

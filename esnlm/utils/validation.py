@@ -205,8 +205,8 @@ class Float(NamedTuple):
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one."""
         try:
-            given = np.dtype(value)
-            dtype: Any = given.name if given.isnative else given.str
+            as_dtype = np.dtype(value)
+            dtype: Any = as_dtype.name if as_dtype.isnative else as_dtype.str
         except TypeError:
             dtype = value
         OneOf(("float32", "float64")).check(name, dtype)

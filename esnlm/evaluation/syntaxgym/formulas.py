@@ -74,8 +74,8 @@ class Formula:
         try:
             node = parser.level(0)
         except RecursionError:
-            shown = f"{self.text[:20]!r}..."
-            raise FormulaError(f"{shown}: too many brackets stand in each other") from None
+            beginning = f"{self.text[:20]!r}..."
+            raise FormulaError(f"{beginning}: too many brackets stand in each other") from None
         parser.close("")
         if not _is_truth(node):
             raise FormulaError(f"{self.text!r} is a number, expected a condition with <, > or =")

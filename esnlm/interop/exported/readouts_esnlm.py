@@ -149,8 +149,8 @@ class LowRank(nn.Module):
                 components = components + self.ngram_direct[rows] * known[..., None]
         logs = self.inner(components)
         if self.unigram is not None:
-            kept = torch.log1p(-self.unigram.sum(dtype=torch.float64)).to(logs.dtype)
-            logs = torch.logaddexp(logs + kept, self.unigram.to(logs.dtype).log())
+            log_rest = torch.log1p(-self.unigram.sum(dtype=torch.float64)).to(logs.dtype)
+            logs = torch.logaddexp(logs + log_rest, self.unigram.to(logs.dtype).log())
         return logs
 
 
@@ -196,10 +196,10 @@ class Ngrams(nn.Module):
         for k in range(2, context.shape[1] + 1):
             keys = self.table(k)[0]
             wanted = place * self.n_tokens + context[:, -k]
-            found = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
+            near = torch.searchsorted(keys, wanted).clamp(max=max(len(keys) - 1, 0))
             is_there = (place >= 0) & (context[:, -k] >= 0)
             if len(keys):
-                place = torch.where(is_there & (keys[found] == wanted), found, -1)
+                place = torch.where(is_there & (keys[near] == wanted), near, -1)
             else:
                 place = torch.full_like(place, -1)
         return place

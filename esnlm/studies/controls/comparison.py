@@ -76,7 +76,7 @@ def value_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterator[di
     for (control, topology, n_units), places in _by_control(runs).items():
         about = {"control": control, "topology": topology, "n_units": n_units}
         for seed, (ours,) in _seeds(places):
-            rows = _rows(judged, judged.values[ours], judged.drawn[:, ours], "value")
+            rows = _rows(judged, judged.values[ours], judged.resampled[:, ours], "value")
             yield from (about | {"seed": seed} | row for row in rows)
 
 
@@ -95,7 +95,7 @@ def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterat
             about = {"control": control, "against": name, "topology": topology, "n_units": size}
             for seed, (ours, theirs) in _seeds(places, others):
                 values = judged.values[ours] - judged.values[theirs]
-                draws = judged.drawn[:, ours] - judged.drawn[:, theirs]
+                draws = judged.resampled[:, ours] - judged.resampled[:, theirs]
                 rows = _rows(judged, values, draws, "difference")
                 yield from (about | {"seed": seed} | row for row in rows)
 

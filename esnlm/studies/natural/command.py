@@ -65,10 +65,10 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
     with results_folder(options.out):
         rows = run_on_shards(settings, runs, path, options, places)
-    kept = [Path(each["model"]) for each in map(places, settings) if each]
-    if n_missing := sum(not folder.is_dir() for folder in kept):
+    folders = [Path(each["model"]) for each in map(places, settings) if each]
+    if n_missing := sum(not folder.is_dir() for folder in folders):
         log.warning(
-            f"{options.keep_models} has no model of {n_missing} of {len(kept)} runs, whose rows"
+            f"{options.keep_models} has no model of {n_missing} of {len(folders)} runs, whose rows"
             f" were in {path} before: remove these rows, and the runs are repeated"
         )
     for row in rows:

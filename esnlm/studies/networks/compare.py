@@ -208,13 +208,19 @@ def quantities(rows: Sequence[Row], losses: pd.DataFrame) -> pd.DataFrame:
 def power_laws(lines: pd.DataFrame) -> list[Row]:
     """Fit a law to each of the `quantities` of a model that has three sizes or more.
 
-    Models that have several settings at one size have none.
+    Models that have several settings at one size have none, which a message says.
     """
     laws: list[Row] = []
+    without: dict[Any, None] = {}  # in order
     for group, points in lines.groupby(["model", "training", "quantity"], sort=False):
-        n_sizes = points["n_parameters"].nunique()
-        if n_sizes >= _LEAST_SIZES and n_sizes == points["settings"].nunique():
+        if (n_sizes := points["n_parameters"].nunique()) < _LEAST_SIZES:
+            continue
+        if n_sizes == points["settings"].nunique():
             law = power_law(points["n_parameters"], points["value"])
             names = dict(zip(LAW_COLUMNS, group, strict=False))
             laws.append(names | law._asdict() | {"n_rows": len(points)})
+        else:
+            without[group[0]] = None
+    for model in without:
+        log.info(f"no power law of {model}: it has several settings of one size")
     return laws

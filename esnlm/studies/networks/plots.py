@@ -131,9 +131,9 @@ def power_law_figure(lines: pd.DataFrame, laws: Sequence[Row]) -> Figure:
     Köster & Uchida, figures 7 (losses) and 4 (seconds: training solid, generation dashed).
     """
     fitted = {law["quantity"] for law in laws}
-    shown = {label: names for label, names in _PANELS.items() if fitted.intersection(names)}
-    chart, axes = panels(len(shown), across=3, size=(4.2 * len(shown), 5.0))
-    for axis, (label, names) in zip(axes, shown.items(), strict=True):
+    by_panel = {label: names for label, names in _PANELS.items() if fitted.intersection(names)}
+    chart, axes = panels(len(by_panel), across=3, size=(4.2 * len(by_panel), 5.0))
+    for axis, (label, names) in zip(axes, by_panel.items(), strict=True):
         for name, dashes in zip(names, _LINES, strict=False):
             for series, points, look in _series(lines[lines["quantity"] == name]):
                 own = points[["model", "training"]].iloc[0].tolist()

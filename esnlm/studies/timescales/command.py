@@ -180,8 +180,8 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
     if options.classes is not None and options.routing is None:
         raise ValueError("--classes is only valid with --routing FILE: name it")
     classes = None if options.classes is None else read_classes(options.classes)
-    drawn = None if options.routing is None else options.routing.with_suffix(".png")
-    more = (options.routing, ROUTING), (drawn, None)
+    routing_plot = None if options.routing is None else options.routing.with_suffix(".png")
+    more = (options.routing, ROUTING), (routing_plot, None)
     named: list[str | Path] = [model, *options.beside, *text, *options.counts]
     named += [] if options.classes is None else [options.classes]
     with results((*files, *more), named, overwrite=options.overwrite):
@@ -195,8 +195,8 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
             from esnlm.studies.timescales.plots import plot_ablation
 
             plot_ablation(rows, options.plot)
-        if options.routing is not None and drawn is not None:
-            _route(loaded, stream, model, options, assigned, classes, drawn)
+        if options.routing is not None and routing_plot is not None:
+            _route(loaded, stream, model, options, assigned, classes, routing_plot)
         _write(files, rows, times, assigned, overwrite=options.overwrite)
     finish(*(path for path, _ in (*files, *more)))
     return 0

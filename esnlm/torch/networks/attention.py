@@ -55,8 +55,8 @@ class Attention(nn.Module):
         outputs = self._over(queries.flatten(0, 1), others.flatten(0, 1), lengths)
         outputs = outputs.unflatten(0, (n_rows, n_all))[:, n_before:]
         # In full precision, as all states are: a checkpoint holds no other one.
-        kept = others[:, max(0, n_all - self.length + 1) :].to(self.distances.dtype)
-        return self.out(outputs), kept
+        latest = others[:, max(0, n_all - self.length + 1) :].to(self.distances.dtype)
+        return self.out(outputs), latest
 
     def packed(self, z: Tensor, lengths: Ints64) -> Tensor:
         """Return what each place reads of z (n, width), sequences of ``lengths`` end to end."""
