@@ -100,7 +100,7 @@ def _rows(names: Sequence[str], judged: Judged) -> Iterator[dict[str, Any]]:
     """A row a model and group: the value, and less the first model's, with their intervals."""
     for run, (name, bounds) in enumerate(zip(names, judged.intervals(), strict=True)):
         less = judged.values[run] - judged.values[0]
-        between = percentile_intervals(judged.drawn[:, run] - judged.drawn[:, 0])
+        between = percentile_intervals(judged.resampled[:, run] - judged.resampled[:, 0])
         for place, (by, group) in enumerate(judged.groups):
             row = {
                 "model": name,

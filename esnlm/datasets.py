@@ -18,7 +18,8 @@ import pooch
 
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.json_files import read_bytes
-from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
+from esnlm.text.archives import LARGEST_ARCHIVE, unpacked
+from esnlm.text.corpus import CorpusError
 from esnlm.text.files import files_in
 from esnlm.text.named_tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 

@@ -26,7 +26,8 @@ from esnlm.datasets import (
     load_shakespeare,
     load_wikitext2,
 )
-from esnlm.text.corpus import CorpusError, unpacked
+from esnlm.text.archives import unpacked
+from esnlm.text.corpus import CorpusError
 
 TEXT = b"To be, or not to be\n"
 DIGEST = hashlib.sha256(TEXT).hexdigest()

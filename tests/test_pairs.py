@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_line import refused
 
-from esnlm.text.corpus import LARGEST_ARCHIVE
+from esnlm.text.archives import LARGEST_ARCHIVE
 
 PAIR = {"sentence_good": "the dog walks", "sentence_bad": "the dog walk"}
 

@@ -1,15 +1,11 @@
 """Text files as documents, and documents as one array of tokens."""
 
 import gzip
-import lzma
 import re
-import tarfile
-import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
@@ -33,10 +29,6 @@ SPLITS = ("blank_line", "line", "file")
 _LONGEST_LINE = 1 << 22
 # Up to a space, or to the end, and as far as 2 ** 16 characters go.
 _PART = re.compile(r"(?s).{1,65535}(?: |\Z)|.+?(?: |\Z)")
-#: Bytes that the files of an archive may have together.
-LARGEST_ARCHIVE = 1 << 28
-#: How the names of archives end that `unpacked` reads.
-ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 
 class CorpusError(ValueError):
@@ -204,51 +196,6 @@ def lines_of(text: str) -> list[str]:
     ['a', 'b\\u2028c', '']
     """
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-
-
-def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Read the names and bytes of a tar's or zip's files; raise CorpusError if it is damaged.
-
-    So it does where it is encrypted, or its files have more than `LARGEST_ARCHIVE` bytes together:
-    by what it says before anything is unpacked, and by what comes out.
-    """
-    if not archive.is_file():
-        raise CorpusError(f"{archive} is no file, expected an archive")
-    total = 0
-    try:
-        for name, size, opened in _members(archive):
-            total += size
-            if total > LARGEST_ARCHIVE:
-                raise CorpusError(
-                    f"the files in {archive} have {total} bytes or more, expected at most"
-                    f" {LARGEST_ARCHIVE}: unpack it"
-                )
-            with opened() as file:
-                yield name, file.read(size)
-    except CorpusError:
-        raise
-    # A zip that is encrypted, of an unknown method or with members that lie about themselves fails
-    # in the ways of its compressors.
-    except (
-        tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError,
-        RuntimeError, ValueError,
-    ) as error:  # fmt: skip
-        reason = str(error).partition("\n")[0].rstrip(":")  # tarfile's lists all it tried
-        raise CorpusError(f"{archive} is not a whole archive: {reason}") from error
-
-
-def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    """Name, size and a function that opens it, of each file in a tar or zip."""
-    if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as opened:
-            for info in opened.infolist():
-                if not info.is_dir():
-                    yield info.filename, info.file_size, partial(opened.open, info)
-        return
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.isfile():
-                yield member.name, member.size, partial(tar.extractfile, member)
 
 
 def numbered_lines(

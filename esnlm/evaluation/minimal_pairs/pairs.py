@@ -14,7 +14,8 @@ from typing import BinaryIO, cast
 from esnlm.evaluation.minimal_pairs.agreement import agreement_pairs, is_agreement
 from esnlm.evaluation.minimal_pairs.records import Pair, PairsError, Record, RecordReader
 from esnlm.storage.atomic import naming
-from esnlm.text.corpus import ARCHIVES, CorpusError, unpacked
+from esnlm.text.archives import ARCHIVES, unpacked
+from esnlm.text.corpus import CorpusError
 from esnlm.text.files import SEPARATORS, files_within, is_hidden
 from esnlm.text.layout import other_format
 from esnlm.text.stimuli import check_separator

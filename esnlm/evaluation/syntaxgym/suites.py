@@ -7,8 +7,9 @@ from typing import Any
 
 from esnlm.evaluation.syntaxgym.formulas import Formula, FormulaError
 from esnlm.storage.json_files import parsed_json, read_bytes
+from esnlm.text.archives import ARCHIVES, unpacked
 from esnlm.text.backends import checked_text
-from esnlm.text.corpus import ARCHIVES, CorpusError, unpacked
+from esnlm.text.corpus import CorpusError
 from esnlm.text.files import files_within, is_hidden
 
 
