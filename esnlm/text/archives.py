@@ -18,10 +18,10 @@ ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 
 
 def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Read the names and bytes of a tar's or zip's files; raise CorpusError if it is damaged.
+    """Yield the names and bytes of the files in a tar or zip.
 
-    So it does where it is encrypted, or its files have more than `LARGEST_ARCHIVE` bytes together:
-    by what it says before anything is unpacked, and by what comes out.
+    CorpusError where it is damaged or encrypted, or where its files have more than
+    `LARGEST_ARCHIVE` bytes together, by its own account or once unpacked.
     """
     if not archive.is_file():
         raise CorpusError(f"{archive} is no file, expected an archive")
@@ -49,7 +49,7 @@ def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    """Name, size and a function that opens it, of each file in a tar or zip."""
+    """Yield the name, the size and a function that opens it, of each file in a tar or zip."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
             for info in opened.infolist():
