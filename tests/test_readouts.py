@@ -468,6 +468,8 @@ def test_bad_input_is_named(readout: Any) -> None:
         clone(readout).fit(X, y).predict(X[:, :2])
     with pytest.raises(ValueError, match="classes is empty"):
         clone(readout).fit_blocks([(X, y)], [])
+    with pytest.raises(ValueError, match=r"list of labels, got an array of shape \(2, 2\)"):
+        clone(readout).partial_fit(X, y, classes=[[0, 1], [2, 3]])
     with pytest.raises(ValueError, match="row"):
         clone(readout).fit_blocks([], np.arange(4))
     for blocks in ([(X, y, y)], (X, y)):

@@ -304,7 +304,9 @@ def _check_labels(y: Array) -> None:
 
 def _sorted_classes(classes: ArrayLike) -> Array:
     listed: Any = list(classes) if isinstance(classes, Set | Iterator) else classes
-    labels = np.unique(np.asarray(listed))
+    labels = np.asarray(listed)
+    if labels.ndim != 1:
+        raise ValueError(f"classes must be a list of labels, got an array of shape {labels.shape}")
     if len(labels) == 0:
         raise ValueError("classes is empty: name every label")
-    return labels
+    return np.unique(labels)
