@@ -63,10 +63,11 @@ class Model(NamedTuple):
 _ESN_I = "--units 384 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
 _NETWORK = "--device cpu --plan bf16=true --plan pool=64 --learning-rate"
 #: What the recipes of `esn+mlp` and `gpt` have, for other networks.
-_OTHERS = (
+_OUTSIDE = (
     "--batch-size 128 --plan betas='[0.9,0.98]' --plan weight_decay=0.05 --plan clip=1"
-    " --schedule warmup-hold-cosine --plan warmup=0.02 --plan decay_passes=6.2"
+    " --schedule warmup-hold-cosine --plan warmup=0.02"
 )
+_OTHERS = f"{_OUTSIDE} --plan decay_passes=6.2"
 MODELS = {
     "unigram": Model("unigrams", "ngram --order 1"),
     "kneser-ney": Model("modified Kneser-Ney 5-gram", "ngram --order 5"),
@@ -105,7 +106,7 @@ MODELS = {
     ),
     "lstm-wide": Model(
         "LSTM, 512 units: size and settings of one written outside of this repository",
-        f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_OTHERS}",
+        f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_OUTSIDE}",
         "steps",
     ),
     "gpt": Model(
