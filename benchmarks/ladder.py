@@ -62,7 +62,7 @@ class Model(NamedTuple):
 
 _ESN_I = "--units 384 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
 _NETWORK = "--device cpu --plan bf16=true --plan pool=64 --learning-rate"
-#: What the recipes of `esn+mlp` and `gpt` have, for other networks.
+#: Settings of an LSTM from outside; other networks have them with another decay.
 _OUTSIDE = (
     "--batch-size 128 --plan betas='[0.9,0.98]' --plan weight_decay=0.05 --plan clip=1"
     " --schedule warmup-hold-cosine --plan warmup=0.02"
