@@ -81,7 +81,7 @@ MODELS = {
     "reservoir": Model("with the reservoir", "train --topology offsets", "units"),
     "esn+mlp": Model(
         "with a nonlinear readout",
-        "train --model esn+mlp --device cpu --plan bf16=true",
+        "train --model esn+mlp --device cpu --plan bf16=true --dropout 0",
         "steps",
         more="--option token_dropout=0.3",
     ),
@@ -102,7 +102,8 @@ MODELS = {
         "LSTM, 384 units, softmax in two levels",
         f"train --model lstm --units 384 --option two_level=true {_NETWORK} 3e-3 {_OTHERS}",
         "steps",
-        more="--dropout 0.3 --plan decay_passes=3",
+        "--dropout 0",
+        "--dropout 0.3 --plan decay_passes=3",
     ),
     "lstm-wide": Model(
         "LSTM, 512 units: size and settings of one written outside of this repository",
@@ -114,6 +115,7 @@ MODELS = {
         f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon"
         " --plan decay_passes=0.28",
         "steps",
+        "--dropout 0",
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
