@@ -81,7 +81,7 @@ MODELS = {
     "reservoir": Model("with the reservoir", "train --topology offsets", "units"),
     "esn+mlp": Model(
         "with a nonlinear readout",
-        "train --model esn+mlp --device cpu --plan bf16=true --dropout 0",
+        "train --model esn+mlp --device cpu --plan bf16=true",
         "steps",
         more="--option token_dropout=0.3",
     ),

@@ -81,7 +81,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     n_heads: int = limited(6, Count())  #: of the attention, a divisor of ``width``
     gates: bool = limited(False, Flag())  #: the newest token's gates of what is read of the state
     two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
-    dropout: float = limited(0.1, SHARE)  #: of z, and of what each layer adds to it
+    dropout: float = limited(0.0, SHARE)  #: of z, and of what each layer adds to it
     #: Of the vectors of last tokens and pairs, each left out as a whole in training: for several
     #: passes over a small text, which is learned by heart otherwise.
     token_dropout: float = limited(0.0, SHARE)
