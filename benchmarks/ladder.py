@@ -115,7 +115,6 @@ MODELS = {
         f"train --model gpt --option n_layers=2 {_NETWORK} 8e-3 --plan optimizer=muon"
         " --plan decay_passes=0.28",
         "steps",
-        "--dropout 0",
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }

@@ -41,7 +41,7 @@ class GPT(Network):
     #: The most tokens that a prediction reads.
     context: int = limited(512, Count())
     #: Of embeddings and of what each half of a layer adds.
-    dropout: float = limited(0.1, SHARE)
+    dropout: float = limited(0.0, SHARE)
     two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
 
     def __post_init__(self) -> None:
