@@ -109,6 +109,7 @@ MODELS = {
         "LSTM, 512 units: size and settings of one written outside of this repository",
         f"train --model lstm --units 512 --option two_level=true {_NETWORK} 3e-3 {_OUTSIDE}",
         "steps",
+        "--dropout 0",
     ),
     "gpt": Model(
         "GPT, 256 dimensions, 2 layers, rotary positions, Muon",
